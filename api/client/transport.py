@@ -165,6 +165,12 @@ class Place:
         return pause
 
 
+def pause_of(waited_s: float, timeout_s: float | None) -> float:
+    """Seconds until the next question whether something has ended: 0.25 at first, a twentieth of the time waited, at most 5."""
+    pause = min(5.0, max(0.25, waited_s / 20))
+    return pause if timeout_s is None else min(pause, timeout_s - waited_s)
+
+
 def event_of(item: httpx2.ServerSentEvent) -> Event | None:
     """The event of a server-sent event; None for a comment or a retry time."""
     if not item.data:

@@ -32,7 +32,7 @@ def open_(
     with Client(url) as client:
         page = f"/jobs/{quote(client.job(job).id, safe='')}" if job else "/"
         link = sign_in_link(client.url, client.sign_in_code().code, page)
-    screen.out.print(link, soft_wrap=True, markup=False)
+    screen.out.print(link, markup=False)
     if not no_browser and not _open(link):
         screen.hint("No browser was opened: follow the link.")
 

@@ -15,6 +15,7 @@ import typer
 import yaml
 
 from ....service.errors import ShardyardError
+from ....workers.atomic_files import write_whole
 from ...client import ApiError, Client
 from ...errors import InvalidParameter
 from ...spec_copy import cloned
@@ -59,10 +60,10 @@ def clone(
             edited = read(path, Path.cwd())
             text = text_of(edited, edited.document)
             if text is not None and text != edited.text:
-                path.write_text(text)  # so that a text that stays means the same in its folder
+                write_whole(path, [text.encode()])  # so that a text that stays means the same in its folder
             stays = text is not None
             submit_job(screen, client, edited, key, json, wait=wait, plan_s=0)
-        except (ApiError, ShardyardError):
+        except (ApiError, ShardyardError, OSError, KeyboardInterrupt):
             screen.hint(f"Your text is kept. Submit it with: shardyard submit {path}")
             if not stays:
                 screen.hint(f"Its relative paths then count from {path.parent}. Write them as absolute ones.")

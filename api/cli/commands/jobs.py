@@ -17,7 +17,7 @@ from ...client import Client
 from ...errors import InvalidParameter
 from ...spec_document import parse
 from ..options import JobName, Json, Url, read_labels
-from ..terminal.screen import Screen, age, clock, loss, number, seconds, size, state
+from ..terminal.screen import Screen, age, loss, moment, number, seconds, size, state
 from . import life, listed_numbers, program_facts, submitted_spec
 
 #: Number of past states that `show` prints.
@@ -129,7 +129,7 @@ def show(
             ("attempt", str(found.attempt) if found.attempt else None),
             ("budgets", _used(found.budgets) if found.attempt else None),
             ("time", _time_limit(found)),
-            ("retry at", clock(found.retry_at.timestamp()) if found.retry_at else None),
+            ("retry at", moment(found.retry_at.timestamp()) if found.retry_at else None),
         ],
     )
     screen.paragraph("notes", found.notes)
@@ -148,7 +148,7 @@ def _of_kind(client: Client, found: Job) -> tuple[program_facts.Facts, LoggedMet
 
 
 def _states(screen: Screen, found: Job, timeline: Timeline) -> None:
-    screen.facts("states", [(clock(span.begun), _span_text(span)) for span in timeline.spans[-_PAST_STATES:]])
+    screen.facts("states", [(moment(span.begun), _span_text(span)) for span in timeline.spans[-_PAST_STATES:]])
     if timeline.marks or len(timeline.spans) > _PAST_STATES:
         screen.hint(f"See the whole timeline with: shardyard timeline {found.id}")
 

@@ -56,17 +56,23 @@ class Forward:
     def __init__(self, screen: Screen, url: str | None, job: str, rank: int, path: str = "") -> None:
         self._screen, self._url, self._job, self._rank, self._path = screen, url, job, rank, path
         self._reported = ""
+        self._connections: set[asyncio.Task[None]] = set()
 
     async def serve(self, ports: list[Ports]) -> None:
-        """Forward connections until this is cancelled. Raises ApiError, PortTaken."""
+        """Forward connections until this is cancelled, which ends them. Raises ApiError, PortTaken."""
+        servers: list[asyncio.Server] = []
         async with Streams(self._url) as streams:
             await self._probe(streams, ports[0])
-            servers = [await self._listen(streams, one) for one in ports]
             try:
-                await asyncio.gather(*(server.serve_forever() for server in servers))
+                for one in ports:
+                    servers.append(await self._listen(streams, one))
+                await asyncio.Event().wait()  # `serve_forever` would wait for the connections' own ends
             finally:
                 for server in servers:
                     server.close()
+                for connection in self._connections:
+                    connection.cancel()
+                await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _probe(self, streams: Streams, ports: Ports) -> None:
         """Raises what every connection would, but for a port on which nothing listens yet."""
@@ -79,14 +85,10 @@ class Forward:
             self._screen.say(f"Nothing listens on port {ports.remote} there yet.")
 
     async def _listen(self, streams: Streams, ports: Ports) -> asyncio.Server:
-        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                async with streams.port(self._job, self._rank, ports.remote) as stream:
-                    await _pass_on(stream, reader, writer)
-            except ApiError as error:
-                self._report(error)
-            finally:
-                writer.close()
+        def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = asyncio.create_task(self._forward(streams, ports.remote, reader, writer))
+            self._connections.add(connection)
+            connection.add_done_callback(self._connections.discard)
 
         try:
             server = await asyncio.start_server(accepted, "127.0.0.1", ports.local, limit=MOST_FRAME)
@@ -101,6 +103,18 @@ class Forward:
             f"http://127.0.0.1:{local}{self._path} is port {ports.remote} of rank {self._rank} of {self._job}."
         )
         return server
+
+    async def _forward(
+        self, streams: Streams, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """One connection, until it ends or is cancelled."""
+        try:
+            async with streams.port(self._job, self._rank, port) as stream:
+                await _pass_on(stream, reader, writer)
+        except ApiError as error:
+            self._report(error)
+        finally:
+            writer.close()
 
     def _report(self, error: ApiError) -> None:
         """Print a failure, unless it is the one before: a browser tries again and again."""

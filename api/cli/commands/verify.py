@@ -60,12 +60,14 @@ def verify(
     else:
         document, job = _document(spec, job, url)
         given = read_training_spec(document)
-        certificate = _proven(given, steps, whole, screen)
         path = out or Path(f"{given.name}.certificate.json")
-        _write(path, certificate)
+        _check_place(path)
+        certificate = _proven(given, steps, whole, screen)
     _show(screen, certificate, json)
-    if not (check or json):
-        screen.say(f"Written: {path} and {_page_of(path).name}")
+    if not check:
+        _write(path, certificate)
+        if not json:
+            screen.say(f"Written: {path} and {_page_of(path).name}")
     if job is not None:
         with Client(url) as client:
             attached = client.attach_certificate(job, certificate)
@@ -130,14 +132,34 @@ def _page_of(path: Path) -> Path:
     return path.with_suffix(".html")
 
 
+def _check_place(path: Path) -> None:
+    """Raises InvalidParameter where the certificate or its page could not be written once the training is over."""
+    if not path.name or path.suffix.lower() == ".html":
+        remedy = "Name a file such as proof.json; its page is written beside it, as proof.html."
+        raise InvalidParameter(f"{path} is no name of a certificate.", field="--out", remedy=remedy)
+    for place in (path, _page_of(path)):
+        try:
+            if place.exists():
+                with place.open("ab"):
+                    continue
+            with tempfile.TemporaryFile(dir=place.parent):
+                pass
+        except OSError as error:
+            raise _unwritable(place, error) from None
+
+
 def _write(path: Path, certificate: Certificate) -> None:
     """Both files. Raises InvalidParameter."""
     try:
         path.write_text(certificate.model_dump_json(indent=2) + "\n")
         _page_of(path).write_text(page(certificate, fingerprint(certificate)))
     except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}."
-        raise InvalidParameter(message, field="--out", remedy="Name a file in a folder of yours.") from None
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidParameter:
+    message = f"{path} cannot be written: {error.strerror}."
+    return InvalidParameter(message, field="--out", remedy="Name a file in a folder of yours.")
 
 
 def _show(screen: Screen, certificate: Certificate, json: bool) -> None:

@@ -33,9 +33,13 @@ _ENDLESS = 100_000
 
 
 class _Console(Console):
-    """Text without terminal control characters. Tables and drawings consist of such text."""
+    """Text without terminal control characters. Tables and drawings consist of such text.
+
+    The terminal wraps lines of text: newlines between would break a command that is copied. Tables and drawings fit its width.
+    """
 
     def print(self, *objects: Any, **more: Any) -> None:
+        more.setdefault("soft_wrap", all(isinstance(each, str) for each in objects))
         super().print(*(sanitize.lines(each) if isinstance(each, str) else each for each in objects), **more)
 
 
@@ -70,12 +74,12 @@ class Screen:
         """Print how much of an upload has arrived: on a terminal on one line, else only once."""
         if self.err.is_terminal or arrived == 0:
             text = f"Uploading {size(total)} of code" + (f": {arrived / total:.0%}" if arrived else "")
-            self.err.print(text, end="\r" if self.err.is_terminal else "\n", soft_wrap=True)
+            self.err.print(text, end="\r" if self.err.is_terminal else "\n")
 
     def link(self, address: str) -> None:
         """Print a URL that signs a browser in once. Only on a terminal: other users may read a log."""
         if self.err.is_terminal:
-            self.err.print(f"Open the dashboard: {escape(address)}", soft_wrap=True)
+            self.err.print(f"Open the dashboard: {escape(address)}")
             self.say("The link signs you in once, within ten minutes. Make another with: shardyard open")
         else:
             self.say("Open the dashboard with: shardyard open")
@@ -243,6 +247,12 @@ def clock(ts: float | None) -> str:
 def day(ts: float) -> str:
     """Local date and time of unix seconds."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ts))
+
+
+def moment(ts: float) -> str:
+    """Local time of unix seconds, with the date unless that is today's."""
+    whole = day(ts)
+    return clock(ts) if whole.split()[0] == day(time.time()).split()[0] else whole
 
 
 def _span(first: float | None, last: float | None, steps: int | None) -> str | None:

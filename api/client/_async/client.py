@@ -37,6 +37,7 @@ from ..transport import (
     event_of,
     find_url,
     made,
+    pause_of,
     readable,
 )
 from .downloads import AsyncDownloads
@@ -155,9 +156,10 @@ class AsyncClient(
         began = time.monotonic()
         found = await self.job(job)
         while found.state not in FINAL:
-            if timeout_s is not None and time.monotonic() - began > timeout_s:
+            waited_s = time.monotonic() - began
+            if timeout_s is not None and waited_s >= timeout_s:
                 raise WaitTimeout(found, timeout_s)
-            await sleep(0.25)
+            await sleep(pause_of(waited_s, timeout_s))
             found = await self._retry_unreachable(partial(self.job, found.id))
         return found
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ....service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
 from .. import requests, sweep_requests
-from ..transport import Call
+from ..transport import Call, pause_of
 from .runtime import Answer, sleep
 
 T = TypeVar("T")
@@ -42,9 +42,10 @@ class AsyncSweepEndpoints(ABC):
         began = time.monotonic()
         found = await self.sweep(sweep)
         while found.finished_at is None:
-            if timeout_s is not None and time.monotonic() - began > timeout_s:
+            waited_s = time.monotonic() - began
+            if timeout_s is not None and waited_s >= timeout_s:
                 raise TimeoutError(f"{found.id} is {found.state} after {timeout_s:g} s.")
-            await sleep(0.5)
+            await sleep(pause_of(waited_s, timeout_s))
             found = await self._retry_unreachable(partial(self.sweep, found.id))
         return found
 

@@ -38,6 +38,7 @@ from ..transport import (
     event_of,
     find_url,
     made,
+    pause_of,
     readable,
 )
 from .downloads import Downloads
@@ -154,9 +155,10 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         began = time.monotonic()
         found = self.job(job)
         while found.state not in FINAL:
-            if timeout_s is not None and time.monotonic() - began > timeout_s:
+            waited_s = time.monotonic() - began
+            if timeout_s is not None and waited_s >= timeout_s:
                 raise WaitTimeout(found, timeout_s)
-            sleep(0.25)
+            sleep(pause_of(waited_s, timeout_s))
             found = self._retry_unreachable(partial(self.job, found.id))
         return found
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ....service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
 from .. import requests, sweep_requests
-from ..transport import Call
+from ..transport import Call, pause_of
 from .runtime import Answer, sleep
 
 T = TypeVar("T")
@@ -43,9 +43,10 @@ class SweepEndpoints(ABC):
         began = time.monotonic()
         found = self.sweep(sweep)
         while found.finished_at is None:
-            if timeout_s is not None and time.monotonic() - began > timeout_s:
+            waited_s = time.monotonic() - began
+            if timeout_s is not None and waited_s >= timeout_s:
                 raise TimeoutError(f"{found.id} is {found.state} after {timeout_s:g} s.")
-            sleep(0.5)
+            sleep(pause_of(waited_s, timeout_s))
             found = self._retry_unreachable(partial(self.sweep, found.id))
         return found
 

@@ -175,8 +175,19 @@ def test_a_command_lists_and_downloads(
     }
     assert (tmp_path / "run/model").read_bytes() == b"of the run"
     capsys.readouterr()
-    assert run(["artifacts", job, "--download", "samples", "--to", str(tmp_path / "two"), "--json", *url]) == 0
-    assert [one["step"] for one in json.loads(capsys.readouterr().out)] == [1, 20]
+    two = ["--to", str(tmp_path / "two"), "--json", *url]
+    for name, asked, step in (
+        ("samples", [], 20),
+        ("samples", ["--step", "1"], 1),
+        ("run/model", [], None),
+        ("run/model", ["--step", "7"], 7),
+    ):
+        assert run(["artifacts", job, "--download", name, *asked, *two]) == 0
+        assert [one["step"] for one in json.loads(capsys.readouterr().out)] == [step]
+    assert run(["artifacts", job, "--download", "samples", "--step", "2", *two]) == 1
+    assert "at step 2" in capsys.readouterr().err
+    assert run(["artifacts", job, "--all", "--step", "1", *url]) == 1
+    assert "--download names" in capsys.readouterr().err
     assert run(["artifacts", job, "--download", "samples", "--all", *url]) == 1
     assert "takes one file" in capsys.readouterr().err
     assert run(["artifacts", job, "--download", "no", "--to", str(tmp_path / "two"), *url]) != 0

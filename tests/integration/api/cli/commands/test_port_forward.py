@@ -1,6 +1,7 @@
 """`shardyard port-forward` as a process, against a served API, a real gate, and a server of HTTP."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,6 +55,19 @@ def test_a_server_in_a_job_is_reached_by_many_connections_at_once(allowed: Plane
             command.send_signal(2)
             assert command.wait(PATIENCE_S) == 0
         assert len(client.execs(job).items) == 1
+
+
+def test_one_ctrl_c_ends_it_while_a_connection_is_open(allowed: Plane, tmp_path: Path) -> None:
+    with Client(allowed.url) as client, process(tmp_path) as pid, serving(tmp_path) as port:
+        job, gang = running_job(allowed, client)
+        with opening_gates(client, job, gang.emit, pid), forwarding(job, f"0:{port}") as (command, address):
+            local = int(address.rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", local), PATIENCE_S) as connection:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert connection.recv(4) == b"HTTP"  # so its stream is open
+                command.send_signal(2)
+                assert command.wait(PATIENCE_S) == 0
+            assert command.stderr is not None and not command.stderr.read()
 
 
 def test_a_port_on_which_nothing_listens_yet_is_said_and_one_that_is_taken_here_is_refused(

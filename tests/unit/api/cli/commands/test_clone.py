@@ -79,10 +79,14 @@ def test_paths_that_are_typed_are_relative_to_the_working_folder(
         assert document["files"] == {"data": str(tmp_path / "work/../corpus")}
 
 
-@pytest.mark.parametrize("ends", [None, typer.Exit(0), ApiError("invalid_spec", "It is wrong.", 422, [])])
+REFUSED = ApiError("invalid_spec", "It is wrong.", 422, [])
+
+
+@pytest.mark.parametrize("ends", [None, typer.Exit(0), REFUSED, KeyboardInterrupt(), OSError(28, "No space left")])
 def test_the_text_stays_only_if_it_was_not_submitted(
-    left: Path, monkeypatch: pytest.MonkeyPatch, ends: Exception | None
+    left: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ends: BaseException | None
 ) -> None:
+    """Where it stays is said."""
     submitted: list[Any] = []
 
     def submit_job(_screen: object, _client: object, given: Any, *_: object, **__: object) -> None:
@@ -93,8 +97,26 @@ def test_the_text_stays_only_if_it_was_not_submitted(
     monkeypatch.setattr(command, "submit_job", submit_job)
     try:
         command.clone("tiny", edit=True)
-    except (typer.Exit, ApiError) as error:
+    except (typer.Exit, ApiError, OSError, KeyboardInterrupt) as error:
         assert error is ends
     assert [document["command"] for document in submitted] == [["python", "eval.py"]]
-    assert sorted(path.name for path in left.rglob("*.yaml")) == (["tiny.yaml"] if isinstance(ends, ApiError) else [])
-    assert bool(list(left.iterdir())) is isinstance(ends, ApiError)
+    kept = sorted(left.rglob("*.yaml"))
+    said = [f"Your text is kept. Submit it with: shardyard submit {path}" for path in kept]
+    assert [path.name for path in kept] == ([] if ends is None or isinstance(ends, typer.Exit) else ["tiny.yaml"])
+    assert capsys.readouterr().err.splitlines() == said
+    assert bool(list(left.iterdir())) is bool(kept)
+
+
+def test_a_full_disk_leaves_the_text_as_it_was_edited(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "editor").write_text("#!/bin/sh\nprintf 'code: {dir: src}  # mine\n' >> \"$1\"\n")
+
+    def full(path: Path, _: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(command, "write_whole", full)
+    with pytest.raises(OSError, match="No space left"):
+        command.clone("tiny", edit=True)
+    (kept,) = left.rglob("tiny.yaml")
+    assert "dir: src}  # mine" in kept.read_text() and f"shardyard submit {kept}" in capsys.readouterr().err

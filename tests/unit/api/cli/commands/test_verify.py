@@ -4,8 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from harness.certificates import certificate
 
+from shardyard.api.cli.commands import verify
 from shardyard.api.cli.main import run
+from shardyard.service.certificate_signature import signed
+from shardyard.service.schemas.certificate import Certificate
+from shardyard.service.settings import Settings
 
 SPEC = """\
 name: proof
@@ -55,6 +60,32 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_wrong_argument_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", *arguments]) != 0
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["none/proof.json", "proof.html", "folder", "folder/..", "proof.yaml/x.json"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_training(
+    out: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "folder").mkdir()
+    monkeypatch.setattr(verify, "_proven", lambda *_: pytest.fail("It trains."))
+    before = sorted(folder.rglob("*"))
+    assert run(["verify", "proof.yaml", "--out", out]) == 1
+    refused = capsys.readouterr().err
+    assert "--out" in refused and "Name a file" in refused
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_result_is_shown_though_it_cannot_be_written(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def proven(*_: object) -> Certificate:
+        (folder / "proof.certificate.json").mkdir()  # while it trains
+        return signed(certificate(), Settings())
+
+    monkeypatch.setattr(verify, "_proven", proven)
+    assert run(["verify", "proof.yaml"]) == 1
+    printed = capsys.readouterr()
+    assert "proof: equal to one process" in printed.out and "cannot be written" in printed.err
 
 
 @pytest.mark.full

@@ -1,5 +1,7 @@
 """Numbers, times and other people's text as they are shown."""
 
+import re
+import sys
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -42,6 +44,37 @@ def test_a_pipe_cuts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     Screen().table(("A", "B"), [("x" * 300, "[red]y[/]")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["x" * 300, "y"]
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """A terminal of 40 columns."""
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    return Screen()
+
+
+def test_a_command_stays_on_its_line_in_a_narrow_terminal(narrow: Screen, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else each part of it that is copied would run as a command of its own."""
+    long = "shardyard submit " + " ".join(f"/tmp/folder-{number:02}/tiny.yaml" for number in range(8))
+    assert narrow.err.width == 40 and len(long) > 200
+    narrow.hint(f"Submit with: {long} [1].")
+    narrow.say(f"Or with: {long}")
+    narrow.error(f"No {long}", [FieldError(field="name", message=f"Not {long}", remedy=f"Use {long}")])
+    narrow.warnings([FieldError(field="name", message=f"Not {long}", remedy=f"Use {long}")])
+    narrow.facts("a job", [("command", long)])
+    narrow.paragraph("notes", long)
+    printed = capsys.readouterr()
+    assert printed.err.count(long) == printed.err.count("\n") == 7
+    assert printed.out.count(long) == 2 and printed.out.count("\n") == 4
+
+
+def test_a_table_fits_a_narrow_terminal(narrow: Screen, capsys: pytest.CaptureFixture[str]) -> None:
+    narrow.table(("A", "B"), [("x" * 60, "y")])
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 2 and all(len(line) <= 40 for line in lines) and "…" in lines[1]
 
 
 @pytest.mark.parametrize("variable", ["FORCE_COLOR", "TTY_COMPATIBLE"])
