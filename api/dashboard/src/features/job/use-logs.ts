@@ -25,5 +25,5 @@ export function useLogs(id: string, rank: number | null, ended: boolean): Tail {
   useEffect(() => {
     if (ended) void refetch();
   }, [ended, refetch]);
-  return { lines: data?.lines ?? [], removed: data?.removed ?? 0, problem: error, loading: isPending };
+  return { lines: data?.lines ?? [], earlier: data?.earlier ?? false, removed: data?.removed ?? 0, problem: error, loading: isPending };
 }
