@@ -3,6 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
+import { Ending, ending } from "../../testing/ending";
 import { job } from "../../testing/jobs";
 import { JobFiles } from "./job-files";
 
@@ -24,6 +25,21 @@ test("images have a slider over their steps, and each file is downloaded by its 
   await userEvent.click(screen.getByRole("button", { name: "More files" }));
   await screen.findByRole("link", { name: "Download z" });
   await expectAccessible(container);
+});
+
+test("a second page stays while the files are read once more at the job's end", async () => {
+  given({ "GET /v1/jobs/job-1/artifacts": ({ url }) => Response.json(url.searchParams.has("after") ? { items: [artifact({ name: "z" })], next: null } : { items: [artifact({})], next: "0/a" }) });
+  const { end, answer, asked } = ending("/artifacts");
+  open(<Ending>{(state) => <JobFiles job={job({ state })} />}</Ending>);
+  await userEvent.click(await screen.findByRole("button", { name: "More files" }));
+  await screen.findByRole("link", { name: "Download z" });
+  await end();
+  await expect.poll(asked).toBe(1);
+  expect(screen.getByRole("link", { name: "Download z" })).toBeTruthy();
+  answer(Response.json({ items: [artifact({})], next: "0/a" }));
+  await expect.poll(asked).toBe(2);
+  answer(Response.json({ items: [artifact({ name: "z" }), artifact({ name: "zz" })], next: null }));
+  expect(await screen.findByRole("link", { name: "Download zz" })).toBeTruthy();
 });
 
 test("a table shows its first rows, of which only the beginning is read", async () => {

@@ -5,6 +5,7 @@ import { useState } from "react";
 import { type Artifact, listArtifacts } from "../../api/artifacts";
 import type { Job } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
+import { useOnceEnded } from "../../hooks/use-once-ended";
 import { bytes, integer } from "../../model/format";
 import { isFinal } from "../../model/jobs";
 import { ImageStrip } from "./image-strip";
@@ -16,14 +17,16 @@ const EVERY_MS = 5000;
 
 export function JobFiles({ job }: { job: Job }) {
   const [shown, show] = useState<string | null>(null);
-  const query = useInfiniteQuery({
-    queryKey: ["artifacts", job.id, isFinal(job.state)],
+  const ended = isFinal(job.state);
+  const { refetch, ...query } = useInfiniteQuery({
+    queryKey: ["artifacts", job.id],
     queryFn: ({ pageParam, signal }) => listArtifacts(job.id, pageParam, AT_ONCE, signal),
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next,
     // All pages are read again: the more of them, the more rarely.
-    refetchInterval: ({ state }) => (isFinal(job.state) ? false : EVERY_MS * (state.data?.pages.length ?? 1)),
+    refetchInterval: ({ state }) => (ended ? false : EVERY_MS * (state.data?.pages.length ?? 1)),
   });
+  useOnceEnded(ended, refetch);
   const files = query.data?.pages.flatMap((page) => page.artifacts) ?? [];
   const images = byName(files.filter((file) => file.shown));
   const table = files.find((file) => file.address === shown);
