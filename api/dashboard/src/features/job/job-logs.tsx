@@ -17,12 +17,11 @@ import { LogTools } from "./log-tools";
 import { useLogs } from "./use-logs";
 
 export function JobLogs({ job }: { job: Job }) {
-  const [{ wrap, ...wanted }, change] = useAddressState(search);
+  // Its rank may be one that the job no longer has.
+  const [{ wrap, ...query }, change] = useAddressState(search);
   const box = useRef<HTMLElement>(null);
   const [hit, jump] = useState<LogLine | null>(null);
   const worldSize = job.worldSize ?? 1;
-  // An address may name a rank that the job does not have.
-  const query = wanted.rank !== null && wanted.rank >= worldSize ? { ...wanted, rank: null } : wanted;
   const settled = useDebounced(JSON.stringify(query));
   const settledQuery = useMemo(() => JSON.parse(settled) as LogQuery, [settled]);
   const width = query.rank === null ? String(Math.max(0, worldSize - 1)).length : 0;
