@@ -42,6 +42,38 @@ test("a second page stays while the files are read once more at the job's end", 
   expect(await screen.findByRole("link", { name: "Download zz" })).toBeTruthy();
 });
 
+/** Images of `count` steps, in pages. */
+function manyImages(count: number) {
+  const images = Array.from({ length: count }, (_, at) => image(at + 1));
+  return given({
+    "GET /v1/jobs/job-1/artifacts": ({ url }) => {
+      const [from, limit] = [Number(url.searchParams.get("after")), Number(url.searchParams.get("limit"))];
+      return Response.json({ items: images.slice(from, from + limit), next: from + limit < count ? String(from + limit) : null });
+    },
+  });
+}
+
+test("an image's newest step is shown, however many pages its steps have", async () => {
+  const requests = manyImages(250);
+  open(<JobFiles job={job({ state: "succeeded" })} />);
+  expect(await screen.findByAltText("samples/a b, step 250")).toBeTruthy();
+  expect(requests.map(({ url }) => url.searchParams.get("after"))).toEqual([null, "200"]);
+  expect(screen.queryByText("More steps")).toBeNull();
+});
+
+test("of more images than are loaded at once the strip says that later steps are missing", async () => {
+  const requests = manyImages(2100);
+  const { container } = open(<JobFiles job={job({ state: "succeeded" })} />);
+  expect(await screen.findByAltText("samples/a b, step 2,000")).toBeTruthy();
+  const more = screen.getByText("More steps");
+  await expect.poll(() => more).toHaveProperty("disabled", false);
+  expect(requests).toHaveLength(10);
+  await expectAccessible(container.querySelector("figure") ?? container);
+  await userEvent.click(more);
+  expect(await screen.findByAltText("samples/a b, step 2,100")).toBeTruthy();
+  expect(screen.queryByText("More steps")).toBeNull();
+});
+
 test("a table shows its first rows, of which only the beginning is read", async () => {
   const requests = given({
     "GET /v1/jobs/job-1/artifacts": () => Response.json({ items: [artifact({ name: "errors", type: "table", bytes: 9_000_000 })], next: null }),
