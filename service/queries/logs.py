@@ -41,18 +41,19 @@ async def page(
 ) -> Logs:
     """Log lines after position `after`, or the last `tail` ones, of one rank or all. Raises JobNotFound.
 
-    They are fewer where `PAGE_BYTES` of text are reached: then `next` is set, or `tail` leaves out earlier lines.
+    They are fewer where `PAGE_BYTES` of text are reached: then `next` is set, or `tail` leaves out lines (`earlier`).
     """
     async with store.read() as tx:
         found = await existing(tx, job)
         if tail is None:
             rows, more = await log_rows.after(tx, found["id"], rank, after, Size(limit, PAGE_BYTES))
+            earlier = False
         else:
-            rows, _ = await log_rows.before(tx, found["id"], rank, found["log_pos"] + 1, Size(tail, PAGE_BYTES))
+            rows, earlier = await log_rows.before(tx, found["id"], rank, found["log_pos"] + 1, Size(tail, PAGE_BYTES))
             more = False
         removed = await log_rows.removed(tx, found)
     lines = [line_of(row) for row in rows]
-    return Logs(lines=lines, next=lines[-1].position if more else None, removed=removed)
+    return Logs(lines=lines, next=lines[-1].position if more else None, earlier=earlier, removed=removed)
 
 
 async def around(store: Store, job: str, position: int, *, rank: int | None = None, limit: int = 100) -> Logs:
@@ -63,11 +64,11 @@ async def around(store: Store, job: str, position: int, *, rank: int | None = No
     async with store.read() as tx:
         found = await existing(tx, job)
         half = PAGE_BYTES // 2
-        before, _ = await log_rows.before(tx, found["id"], rank, position, Size(limit // 2, half))
+        before, earlier = await log_rows.before(tx, found["id"], rank, position, Size(limit // 2, half))
         rest, more = await log_rows.after(tx, found["id"], rank, position - 1, Size(limit - len(before), half))
         removed = await log_rows.removed(tx, found)
     lines = [line_of(each) for each in [*before, *rest]]
-    return Logs(lines=lines, next=lines[-1].position if more else None, removed=removed)
+    return Logs(lines=lines, next=lines[-1].position if more else None, earlier=earlier, removed=removed)
 
 
 async def search(store: Store, job: str, wanted: LogFilter, *, after: int = 0, limit: int = 100) -> LogSearchResult:

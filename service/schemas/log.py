@@ -28,6 +28,7 @@ class Logs(Value):
 
     lines: list[LogLine]
     next: int | None = None
+    earlier: bool = Field(False, description="Of `tail` and `around`: whether the log has lines before these.")
     removed: Removed = 0
 
 

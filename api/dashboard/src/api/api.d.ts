@@ -3398,6 +3398,12 @@ export interface components {
             /** Next */
             readonly next: number | null;
             /**
+             * Earlier
+             * @description Of `tail` and `around`: whether the log has lines before these.
+             * @default false
+             */
+            readonly earlier: boolean;
+            /**
              * Removed
              * @description Number of the job's first log lines, of all ranks, that retention has removed.
              * @default 0

@@ -21,9 +21,19 @@ test("a download goes on where a page of long lines has fewer than were asked fo
 test("a page that is left behind shows the newest lines alone, without a gap", async () => {
   const requests = given({
     "GET /v1/jobs/job-1/logs": ({ url }) =>
-      Response.json(url.searchParams.has("tail") ? { lines: [line(8), line(9)], next: null, removed: 1 } : { lines: [line(3)], next: 3, removed: 1 }),
+      Response.json(url.searchParams.has("tail") ? { lines: [line(8), line(9)], next: null, earlier: true, removed: 1 } : { lines: [line(3)], next: 3, removed: 1 }),
   });
-  const found = await continueLogs("job-1", null, { lines: [toLine(line(2))], removed: 0 });
-  expect([found.lines.map(({ position }) => position), found.removed]).toEqual([[8, 9], 1]);
+  const found = await continueLogs("job-1", null, { lines: [toLine(line(2))], earlier: false, removed: 0 });
+  expect([found.lines.map(({ position }) => position), found.earlier, found.removed]).toEqual([[8, 9], true, 1]);
   expect(requests.map(({ url }) => url.searchParams.get("tail"))).toEqual([null, String(KEEP)]);
+});
+
+test("lines that are no longer kept are earlier ones", async () => {
+  given({ "GET /v1/jobs/job-1/logs": () => Response.json({ lines: [line(KEEP + 1)], next: null, earlier: false, removed: 0 }) });
+  const known = { lines: Array.from({ length: KEEP - 1 }, (_, at) => toLine(line(at + 1))), earlier: false, removed: 0 };
+  const full = await continueLogs("job-1", null, known);
+  expect([full.lines.length, full.earlier]).toEqual([KEEP, false]);
+  given({ "GET /v1/jobs/job-1/logs": () => Response.json({ lines: [line(KEEP + 2)], next: null, earlier: false, removed: 0 }) });
+  const more = await continueLogs("job-1", null, full);
+  expect([more.lines.length, more.lines[0]?.position, more.earlier]).toEqual([KEEP, 2, true]);
 });

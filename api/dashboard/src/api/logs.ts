@@ -30,17 +30,19 @@ export const toLine = (wire: Schema<"LogLine">): LogLine => ({
 /** What is known of the end of a log. */
 export interface LogEnd {
   lines: readonly LogLine[];
+  /** Whether there are lines before these. */
+  earlier: boolean;
   /** How many of the job's first lines, of all ranks, retention has removed. */
   removed: number;
 }
 
 async function newest(id: string, rank: number | null, tail: number, signal?: AbortSignal): Promise<LogEnd> {
-  const { lines, removed } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query: { rank, tail }, signal });
-  return { lines: lines.map(toLine), removed };
+  const { lines, earlier, removed } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query: { rank, tail }, signal });
+  return { lines: lines.map(toLine), earlier, removed };
 }
 
 /** Lines after a position, at most as many as the API allows at once; fewer if they are long. `next` is null at the end. Raises `Problem`. */
-export async function linesAfter(id: string, rank: number | null, after: number, signal?: AbortSignal, limit = 10_000): Promise<LogEnd & { next: number | null }> {
+export async function linesAfter(id: string, rank: number | null, after: number, signal?: AbortSignal, limit = 10_000): Promise<Omit<LogEnd, "earlier"> & { next: number | null }> {
   const { lines, next, removed } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query: { rank, after, limit }, signal });
   return { lines: lines.map(toLine), next, removed };
 }
@@ -61,7 +63,8 @@ export async function continueLogs(
   // Further behind: what lies between, and before it, is no longer kept once the newest lines are here.
   if (news.next !== null) return newest(id, rank, KEEP, signal);
   const lines = append(known.lines, news.lines);
-  return lines === known.lines && news.removed === known.removed ? known : { lines, removed: news.removed };
+  if (lines === known.lines && news.removed === known.removed) return known;
+  return { lines, earlier: known.earlier || lines[0] !== known.lines[0], removed: news.removed };
 }
 
 function append(lines: readonly LogLine[], news: readonly LogLine[]): readonly LogLine[] {

@@ -1,7 +1,7 @@
 /** The state of a live job page as one value. `reduce` returns the state after further events. */
 
 import type { Curve, Curves, Eval, Point } from "../api/curves";
-import type { Entry, Plan, StreamEvent } from "../api/events";
+import type { Entry, StreamEvent } from "../api/events";
 import type { Summary } from "../api/jobs";
 import type { RankSample } from "../api/ranks";
 import { EMPTY_CURVE, merge } from "./curve";
@@ -14,7 +14,6 @@ export interface Live {
   evals: readonly Eval[];
   /** Oldest first. */
   entries: readonly Entry[];
-  plan: Plan | null;
   summary: Summary | null;
   /** The newest. */
   ranks: RankSample | null;
@@ -26,7 +25,7 @@ export const EVALS = 1000;
 /** Entries of the history that are kept: a job may save every step. */
 export const ENTRIES = 500;
 
-export const EMPTY: Live = { curve: EMPTY_CURVE, newest: null, evals: [], entries: [], plan: null, summary: null, ranks: null };
+export const EMPTY: Live = { curve: EMPTY_CURVE, newest: null, evals: [], entries: [], summary: null, ranks: null };
 
 /** The curves so far. The stream continues at their cursor. Entries of an earlier stream that ended before it go: others are missing between. */
 export function init(live: Live, { curve, evals, cursor }: Curves): Live {
@@ -41,10 +40,9 @@ export function reduce(live: Live, events: readonly StreamEvent[]): Live {
   for (const event of events) {
     if (event.kind === "step") points.push(event.point);
     else if (event.kind === "eval") next = { ...next, evals: addEval(next.evals, event.eval) };
-    else if (event.kind === "plan") next = { ...next, plan: event.plan };
     else if (event.kind === "ranks") next = { ...next, ranks: event.sample };
     else if (event.kind === "summary") next = { ...next, summary: event.summary };
-    else next = { ...next, entries: addEntry(next.entries, event.entry) };
+    else if (event.kind === "entry") next = { ...next, entries: addEntry(next.entries, event.entry) };
   }
   return { ...next, curve: merge(next.curve, points), newest: points.at(-1) ?? next.newest };
 }

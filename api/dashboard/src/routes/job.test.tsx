@@ -130,6 +130,40 @@ test("a page that is opened in the background streams nothing until it is in vie
   await expect.poll(() => liveOf(requests)).toEqual(["curves", "events"]);
 });
 
+test("a plan that is reported while the page is hidden is shown once it is in view, in place of the one before", async () => {
+  const none = { parameters: null, tokens_per_step: null, train_tokens: null, validation_tokens: null };
+  let plan: object = none;
+  const event = { ...none, ts: 1, layout: "", world_size: 2, batch: "", device: "cpu" };
+  let stream = new ReadableStream();
+  plane();
+  const fetched = globalThis.fetch;
+  vi.stubGlobal("fetch", (path: string, init: RequestInit) => {
+    if (path.endsWith("/plan")) return Promise.resolve(Response.json(plan));
+    if (path.includes("/events")) return Promise.resolve(new Response(stream, { headers: { "Content-Type": "text/event-stream" } }));
+    return fetched(path, init);
+  });
+  const look = async (wait: () => Promise<unknown>) => {
+    vi.useFakeTimers();
+    turn(true);
+    await act(() => vi.advanceTimersByTimeAsync(6000));
+    vi.useRealTimers();
+    act(() => { turn(false); });
+    await wait();
+  };
+  show("/jobs/job-1");
+  await screen.findByRole("heading", { name: "History" });
+  expect(screen.queryByText("Parameters")).toBeNull();
+  plan = { ...none, parameters: 1_000_000 };
+  await look(() => screen.findByText("1.0M"));
+  // The stream has one, and another is reported while it is closed.
+  plan = { ...none, parameters: 2_000_000 };
+  stream = new ReadableStream({ start: (to) => { to.enqueue(new TextEncoder().encode(`id: 1.0.0\nevent: plan\ndata: ${JSON.stringify({ ...event, parameters: 2_000_000 })}\n\n`)); } });
+  await look(() => screen.findByText("2.0M"));
+  stream = new ReadableStream();
+  plan = { ...none, parameters: 3_000_000 };
+  await look(() => screen.findByText("3.0M"));
+});
+
 test("a stream ends with its tab, and the job is still polled", async () => {
   const { requests, asked } = plane(PROGRAM);
   show("/jobs/job-1");

@@ -42,11 +42,12 @@ async def test_pages_of_long_lines_are_bounded_and_have_every_line_once(
     assert seen == [*range(step, COUNT + 1, step)]
     fit = logs.PAGE_BYTES // LONG
     newest = await logs.page(store, long_lines, rank=rank, tail=10_000)
-    assert [line.position for line in newest.lines] == seen[-fit:] and newest.next is None
+    assert [line.position for line in newest.lines] == seen[-fit:]
+    assert newest.next is None and newest.earlier
     about = await logs.around(store, long_lines, 1000, rank=rank, limit=10_000)
     place = seen.index(1000)
     assert [line.position for line in about.lines] == seen[place - fit // 2 : place + fit // 2]
-    assert about.next == about.lines[-1].position
+    assert about.next == about.lines[-1].position and about.earlier
 
 
 async def test_a_batch_of_a_stream_is_bounded_and_the_stream_has_every_line_once(store: Store, long_lines: str) -> None:
@@ -73,6 +74,10 @@ async def test_log_ranges_by_rank_and_from_the_end(store: Store, submit: Submit)
     assert ([line.position for line in page.lines], page.next) == ([5, 6, 7, 8, 9, 10], None)
     page = await logs.page(store, job.id, rank=1, tail=2)
     assert [(line.position, line.line, line.text) for line in page.lines] == [(8, 3, "line 7"), (10, 4, "line 9")]
+    tails = [await logs.page(store, job.id, rank=1, tail=tail) for tail in (4, 5, 6)]
+    assert [(len(page.lines), page.earlier) for page in tails] == [(4, True), (5, False), (5, False)]
+    abouts = [await logs.around(store, job.id, position, rank=1, limit=4) for position in (6, 8)]
+    assert [(page.lines[0].position, page.earlier) for page in abouts] == [(2, False), (4, True)]
     assert (await logs.page(store, job.id, rank=7)).lines == []
 
 

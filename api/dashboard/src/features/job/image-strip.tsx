@@ -4,7 +4,14 @@ import { useId, useState } from "react";
 import type { Artifact } from "../../api/artifacts";
 import { integer } from "../../model/format";
 
-export function ImageStrip({ name, images }: { name: string; images: readonly Artifact[] }) {
+export interface ImageStripProps {
+  name: string;
+  images: readonly Artifact[];
+  /** Where later steps may not be loaded yet: how they are. */
+  more: { busy: boolean; onMore: () => void } | null;
+}
+
+export function ImageStrip({ name, images, more }: ImageStripProps) {
   const id = useId();
   // The newest one, until a step is chosen.
   const [chosen, choose] = useState<number | null>(null);
@@ -26,6 +33,7 @@ export function ImageStrip({ name, images }: { name: string; images: readonly Ar
         aria-valuetext={step}
         onChange={({ target }) => { choose(Number(target.value)); }}
       />
+      {more && <p className="quiet">Later steps are not loaded yet. <button className="button small" disabled={more.busy} onClick={more.onMore}>More steps</button></p>}
     </figure>
   );
 }

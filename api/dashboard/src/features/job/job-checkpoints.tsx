@@ -6,6 +6,7 @@ import { type Checkpoint, listCheckpoints } from "../../api/checkpoints";
 import type { Job } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useNow } from "../../hooks/use-now";
+import { useOnceEnded } from "../../hooks/use-once-ended";
 import { trains } from "../../model/checkpoints";
 import { isFinal } from "../../model/jobs";
 import { isOpen } from "../../model/operations";
@@ -34,9 +35,7 @@ export function JobCheckpoints({ job }: { job: Job }) {
     // All pages are read again: the more of them, the more rarely.
     refetchInterval: ({ state }) => (isFinal(job.state) ? false : EVERY_MS * (state.data?.pages.length ?? 1)),
   });
-  useEffect(() => {
-    if (isFinal(job.state)) void refetch();
-  }, [job.state, refetch]);
+  useOnceEnded(isFinal(job.state), refetch);
   // What a verification or an export found is the checkpoint's state from then on.
   const settled = operations.data?.filter((one) => !isOpen(one)).length ?? 0;
   useEffect(() => {

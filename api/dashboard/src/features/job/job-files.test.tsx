@@ -3,6 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
+import { Ending, ending } from "../../testing/ending";
 import { job } from "../../testing/jobs";
 import { JobFiles } from "./job-files";
 
@@ -24,6 +25,53 @@ test("images have a slider over their steps, and each file is downloaded by its 
   await userEvent.click(screen.getByRole("button", { name: "More files" }));
   await screen.findByRole("link", { name: "Download z" });
   await expectAccessible(container);
+});
+
+test("a second page stays while the files are read once more at the job's end", async () => {
+  given({ "GET /v1/jobs/job-1/artifacts": ({ url }) => Response.json(url.searchParams.has("after") ? { items: [artifact({ name: "z" })], next: null } : { items: [artifact({})], next: "0/a" }) });
+  const { end, answer, asked } = ending("/artifacts");
+  open(<Ending>{(state) => <JobFiles job={job({ state })} />}</Ending>);
+  await userEvent.click(await screen.findByRole("button", { name: "More files" }));
+  await screen.findByRole("link", { name: "Download z" });
+  await end();
+  await expect.poll(asked).toBe(1);
+  expect(screen.getByRole("link", { name: "Download z" })).toBeTruthy();
+  answer(Response.json({ items: [artifact({})], next: "0/a" }));
+  await expect.poll(asked).toBe(2);
+  answer(Response.json({ items: [artifact({ name: "z" }), artifact({ name: "zz" })], next: null }));
+  expect(await screen.findByRole("link", { name: "Download zz" })).toBeTruthy();
+});
+
+/** Images of `count` steps, in pages. */
+function manyImages(count: number) {
+  const images = Array.from({ length: count }, (_, at) => image(at + 1));
+  return given({
+    "GET /v1/jobs/job-1/artifacts": ({ url }) => {
+      const [from, limit] = [Number(url.searchParams.get("after")), Number(url.searchParams.get("limit"))];
+      return Response.json({ items: images.slice(from, from + limit), next: from + limit < count ? String(from + limit) : null });
+    },
+  });
+}
+
+test("an image's newest step is shown, however many pages its steps have", async () => {
+  const requests = manyImages(250);
+  open(<JobFiles job={job({ state: "succeeded" })} />);
+  expect(await screen.findByAltText("samples/a b, step 250")).toBeTruthy();
+  expect(requests.map(({ url }) => url.searchParams.get("after"))).toEqual([null, "200"]);
+  expect(screen.queryByText("More steps")).toBeNull();
+});
+
+test("of more images than are loaded at once the strip says that later steps are missing", async () => {
+  const requests = manyImages(2100);
+  const { container } = open(<JobFiles job={job({ state: "succeeded" })} />);
+  expect(await screen.findByAltText("samples/a b, step 2,000")).toBeTruthy();
+  const more = screen.getByText("More steps");
+  await expect.poll(() => more).toHaveProperty("disabled", false);
+  expect(requests).toHaveLength(10);
+  await expectAccessible(container.querySelector("figure") ?? container);
+  await userEvent.click(more);
+  expect(await screen.findByAltText("samples/a b, step 2,100")).toBeTruthy();
+  expect(screen.queryByText("More steps")).toBeNull();
 });
 
 test("a table shows its first rows, of which only the beginning is read", async () => {

@@ -1,10 +1,11 @@
-/** What a job's program logged as files: images by name with their steps, tables on request, all for download; a page at a time. */
+/** What a job's program logged as files: images by name with their steps, tables on request, all for download; a page at a time, and images to their end. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { type Artifact, listArtifacts } from "../../api/artifacts";
 import type { Job } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
+import { useOnceEnded } from "../../hooks/use-once-ended";
 import { bytes, integer } from "../../model/format";
 import { isFinal } from "../../model/jobs";
 import { ImageStrip } from "./image-strip";
@@ -12,38 +13,52 @@ import { TableStart } from "./table-start";
 import "./job-files.css";
 
 const AT_ONCE = 200;
+/** Images of a job may have no end: from here on more are read on request. */
+const MOST = 2000;
 const EVERY_MS = 5000;
 
 export function JobFiles({ job }: { job: Job }) {
   const [shown, show] = useState<string | null>(null);
-  const query = useInfiniteQuery({
-    queryKey: ["artifacts", job.id, isFinal(job.state)],
+  const ended = isFinal(job.state);
+  const { refetch, ...query } = useInfiniteQuery({
+    queryKey: ["artifacts", job.id],
     queryFn: ({ pageParam, signal }) => listArtifacts(job.id, pageParam, AT_ONCE, signal),
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next,
     // All pages are read again: the more of them, the more rarely.
-    refetchInterval: ({ state }) => (isFinal(job.state) ? false : EVERY_MS * (state.data?.pages.length ?? 1)),
+    refetchInterval: ({ state }) => (ended ? false : EVERY_MS * (state.data?.pages.length ?? 1)),
   });
+  useOnceEnded(ended, refetch);
   const files = query.data?.pages.flatMap((page) => page.artifacts) ?? [];
   const images = byName(files.filter((file) => file.shown));
+  // Files are in order of name and step: where the last one is an image, later steps of it may be on the next page.
+  const { data, hasNextPage, isFetching, error, fetchNextPage } = query;
+  const last = files.at(-1);
+  const cut = hasNextPage && last?.shown === true ? last.name : null;
+  const stops = files.length >= MOST || error !== null;
+  const readsOn = cut !== null && !stops && !isFetching;
+  useEffect(() => {
+    if (readsOn) void fetchNextPage();
+  }, [readsOn, fetchNextPage, data]);
+  const more = { busy: query.isFetchingNextPage, onMore: () => void fetchNextPage() };
   const table = files.find((file) => file.address === shown);
   return (
     <div className="stack">
       {images.size > 0 && (
         <section className="card" aria-labelledby="images-title">
           <div className="card-head"><h2 id="images-title">Images</h2></div>
-          <div className="image-strips">{[...images].map(([name, steps]) => <ImageStrip key={name} name={name} images={steps} />)}</div>
+          <div className="image-strips">{[...images].map(([name, steps]) => <ImageStrip key={name} name={name} images={steps} more={stops && name === cut ? more : null} />)}</div>
         </section>
       )}
       {table && <TableStart key={table.address} table={table} onClose={() => { show(null); }} />}
       <section className="plain-table card" aria-labelledby="files-title" tabIndex={0}>
         <div className="card-head"><h2 id="files-title">Files</h2></div>
-        {query.error && <ProblemNotice problem={query.error} />}
+        {error && <ProblemNotice problem={error} />}
         {query.data && files.length === 0 && <p className="pad quiet">No files yet. A program logs them with shardyard.log_artifact, log_image and log_table.</p>}
         {files.length > 0 && <FileTable files={files} onShow={show} />}
-        {query.hasNextPage && (
+        {hasNextPage && (
           <div className="pad">
-            <button className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>More files</button>
+            <button className="button" disabled={more.busy} onClick={more.onMore}>More files</button>
           </div>
         )}
       </section>

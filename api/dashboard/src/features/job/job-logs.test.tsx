@@ -155,6 +155,27 @@ test("a rank without lines is not a job without lines", async () => {
   expect(await screen.findByText("Rank 2 wrote no log lines.")).toBeTruthy();
 });
 
+test("a rank that the job no longer has is the one of the address", async () => {
+  const requests = plane();
+  open(<JobLogs job={job({ state: "running", world_size: 4 })} />, "/jobs/job-1/logs?rank=7");
+  await screen.findByText("newest");
+  expect(new Set(requests.map(({ url }) => url.searchParams.get("rank")))).toEqual(new Set(["7"]));
+  const choice = screen.getByRole<HTMLSelectElement>("combobox", { name: "Rank" });
+  expect([...choice.selectedOptions].map((option) => option.textContent)).toEqual(["rank 7"]);
+  await userEvent.selectOptions(choice, "rank 1");
+  expect([...choice.options].map((option) => option.textContent)).toEqual(["All ranks", "rank 0", "rank 1", "rank 2", "rank 3"]);
+});
+
+test("the newest lines of a longer log say how many they are, and that a search finds others", async () => {
+  const lines = Array.from({ length: 500 }, (_, at) => line(at + 1101, `line ${at}`));
+  given({ "GET /v1/jobs/job-1/logs": ({ url }) => Response.json({ lines: url.searchParams.has("tail") ? lines : [], next: null, earlier: url.searchParams.get("rank") === null }) });
+  open(<JobLogs job={job({ state: "succeeded" })} />);
+  expect(await screen.findByText("The newest 500 lines. Search for older ones.")).toBeTruthy();
+  await userEvent.selectOptions(screen.getByLabelText("Rank"), "rank 2");
+  await screen.findByText("line 499");
+  expect(screen.queryByText(/Search for older ones/)).toBeNull();
+});
+
 test("what retention has removed is shown, in place of a log without lines", async () => {
   given({ "GET /v1/jobs/job-1/logs": ({ url }) => Response.json(url.searchParams.get("rank") === "2" ? { lines: [], next: null, removed: 12_345 } : { lines: [line(2, "newest")], next: null, removed: 1 }) });
   const { container } = open(<JobLogs job={job({ state: "succeeded" })} />);

@@ -4,7 +4,7 @@ import { useMemo, useRef, useState } from "react";
 import { isRetryable } from "../../api/http";
 import type { Job } from "../../api/jobs";
 import type { LogQuery } from "../../api/log-search";
-import { KEEP, type LogLine } from "../../api/logs";
+import type { LogLine } from "../../api/logs";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useAddressState } from "../../hooks/use-address-state";
 import { useDebounced } from "../../hooks/use-debounced";
@@ -17,12 +17,11 @@ import { LogTools } from "./log-tools";
 import { useLogs } from "./use-logs";
 
 export function JobLogs({ job }: { job: Job }) {
-  const [{ wrap, ...wanted }, change] = useAddressState(search);
+  // Its rank may be one that the job no longer has.
+  const [{ wrap, ...query }, change] = useAddressState(search);
   const box = useRef<HTMLElement>(null);
   const [hit, jump] = useState<LogLine | null>(null);
   const worldSize = job.worldSize ?? 1;
-  // An address may name a rank that the job does not have.
-  const query = wanted.rank !== null && wanted.rank >= worldSize ? { ...wanted, rank: null } : wanted;
   const settled = useDebounced(JSON.stringify(query));
   const settledQuery = useMemo(() => JSON.parse(settled) as LogQuery, [settled]);
   const width = query.rank === null ? String(Math.max(0, worldSize - 1)).length : 0;
@@ -44,13 +43,13 @@ export function JobLogs({ job }: { job: Job }) {
 
 function Newest({ job, rank, width }: { job: Job; rank: number | null; width: number }) {
   const ended = isFinal(job.state);
-  const { lines, removed, problem, loading } = useLogs(job.id, rank, ended);
+  const { lines, earlier, removed, problem, loading } = useLogs(job.id, rank, ended);
   const nothing = problem ? "" : loading ? "Loading…" : removed > 0 ? "No lines are left." : ended ? `${rank === null ? "This job" : `Rank ${rank}`} wrote no log lines.` : "No lines yet. They appear as the ranks write them.";
   return (
     <>
       {/* The job's own request reports an unreachable control plane; logs with lines do not repeat it. */}
       {problem && (lines.length === 0 || !isRetryable(problem)) && <ProblemNotice problem={problem} />}
-      {lines.length >= KEEP && <p className="log-found quiet">The newest {KEEP.toLocaleString("en-US")} lines. Search for older ones.</p>}
+      {earlier && <p className="log-found quiet">{lines.length === 1 ? "The newest line" : `The newest ${lines.length.toLocaleString("en-US")} lines`}. Search for older ones.</p>}
       {removed > 0 && <p className="log-found quiet">{removed === 1 ? "The first line of this job's log was" : `The first ${removed.toLocaleString("en-US")} lines of this job's log were`} removed by retention.</p>}
       <LogTail lines={lines} width={width} nothing={nothing} />
     </>

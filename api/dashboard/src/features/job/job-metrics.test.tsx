@@ -1,6 +1,5 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { useState } from "react";
 import { beforeEach, expect, test, vi } from "vitest";
 import type { Schema } from "../../api/http";
 import { EMPTY } from "../../model/live";
@@ -8,6 +7,7 @@ import { merge } from "../../model/curve";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
 import { job } from "../../testing/jobs";
+import { Ending, ending } from "../../testing/ending";
 import { showInView } from "../../testing/in-view";
 import { JobMetrics } from "./job-metrics";
 
@@ -75,15 +75,24 @@ test("a range is read once more when the job has ended", async () => {
   });
   const steps = Array.from({ length: 8 }, (_, at) => ({ step: at + 1, values }));
   const live = { ...NOTHING, curve: merge({ ...EMPTY.curve, width: 2 }, steps) };
-  function Ending() {
-    const [ended, end] = useState(false);
-    return <><button onClick={() => { end(true); }}>End</button><JobMetrics job={job({ state: ended ? "succeeded" : "running" })} live={live} /></>;
-  }
-  open(<Ending />, "/jobs/job-1/metrics?from=2&to=3");
+  open(<Ending>{(state) => <JobMetrics job={job({ state })} live={live} />}</Ending>, "/jobs/job-1/metrics?from=2&to=3");
   expect(await screen.findByLabelText(/^Loss.* 1\.0000 at step 3\./)).toBeTruthy();
   await userEvent.click(screen.getByRole("button", { name: "End" }));
   expect(await screen.findByLabelText(/^Loss.* 2\.0000 at step 3\./)).toBeTruthy();
   expect(ranges).toEqual([["2", "3"], ["2", "3"]]);
+});
+
+test("the figures stay while the metrics are read once more at the job's end", async () => {
+  showInView();
+  answers(["train/loss"]);
+  const { end, answer, asked } = ending("/logged-metrics");
+  open(<Ending>{(state) => <JobMetrics job={{ ...PROGRAM, state }} live={NOTHING} />}</Ending>);
+  await screen.findByLabelText("train/loss. 0.25 at step 40.");
+  await end();
+  await expect.poll(asked).toBe(1);
+  expect(charts()).toEqual(["train/loss"]);
+  answer(Response.json({ items: ["train/acc", "train/loss"].map((name) => ({ name, last_step: 41, last: 0.5, width: 1 })), next: null }));
+  await expect.poll(charts).toEqual(["train/acc", "train/loss"]);
 });
 
 test("of a thousand metrics only those in view are read and drawn", async () => {

@@ -9,6 +9,7 @@ import { ChartControls } from "../../components/chart-controls";
 import { MetricGroup } from "../../components/metric-group";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useAddressState } from "../../hooks/use-address-state";
+import { useOnceEnded } from "../../hooks/use-once-ended";
 import * as chartView from "../../model/chart-view";
 import { trains } from "../../model/checkpoints";
 import { lastStep } from "../../model/curve";
@@ -26,11 +27,12 @@ const FIRST_MS = 3000;
 export function JobMetrics({ job, live }: { job: Job; live: LiveJob }) {
   const [view, change] = useAddressState(chartView);
   const ended = isFinal(job.state);
-  const { data: logged, error } = useQuery({
-    queryKey: ["logged-metrics", job.id, ended],
+  const { data: logged, error, refetch } = useQuery({
+    queryKey: ["logged-metrics", job.id],
     queryFn: ({ signal }) => getLoggedMetrics(job.id, signal),
     refetchInterval: ({ state }) => (ended ? false : trains(job) || state.data?.length ? POLL_MS : FIRST_MS),
   });
+  useOnceEnded(ended, refetch);
   const groups = useMemo(() => groupsOf(logged ?? [], view.find), [logged, view.find]);
   const own = chartsFound(live.curve, view.find);
   const last = logged?.reduce((newest, one) => Math.max(newest, one.lastStep), lastStep(live.curve)) ?? lastStep(live.curve);

@@ -1,8 +1,6 @@
 /** The tab Overview: how a job stands, what it is, and what has happened to it. */
 
-import { useQuery } from "@tanstack/react-query";
 import type { Job } from "../../api/jobs";
-import { getPlan } from "../../api/plan";
 import { useNow } from "../../hooks/use-now";
 import { trains } from "../../model/checkpoints";
 import { isFinal } from "../../model/jobs";
@@ -14,10 +12,11 @@ import { JobNotes } from "./job-notes";
 import { JobNumbers, Why } from "./job-numbers";
 import { JobTimeline } from "./job-timeline";
 import type { LiveJob } from "./use-live";
+import { usePlan } from "./use-plan";
 
 export function JobOverview({ job, live }: { job: Job; live: LiveJob }) {
   const now = useNow();
-  const plan = useQuery({ queryKey: ["plan", job.id], queryFn: ({ signal }) => getPlan(job.id, signal), staleTime: Infinity });
+  const plan = usePlan(job.id);
   const summary = live.summary ?? job.summary;
   return (
     <div className="stack">
@@ -32,7 +31,7 @@ export function JobOverview({ job, live }: { job: Job; live: LiveJob }) {
         <div className="stack">
           {summary && <JobSummary summary={summary} />}
           <JobNotes job={job} />
-          <JobFacts job={job} plan={live.plan ?? plan.data ?? null} now={now} />
+          <JobFacts job={job} plan={plan} now={now} />
           <JobHistory id={job.id} live={live.entries} />
         </div>
       </div>

@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getResources } from "../../api/resources";
 import { ProblemNotice } from "../../components/problem-notice";
+import { useOnceEnded } from "../../hooks/use-once-ended";
 import { MemoryBars } from "./memory-bars";
 import { TrafficTable } from "./traffic-table";
 import "./job.css";
@@ -11,11 +12,12 @@ import "./job.css";
 const POLL_MS = 15_000;
 
 export function JobResources({ id, ended }: { id: string; ended: boolean }) {
-  const { data: found, error } = useQuery({
-    queryKey: ["resources", id, ended],
+  const { data: found, error, refetch } = useQuery({
+    queryKey: ["resources", id],
     queryFn: ({ signal }) => getResources(id, signal),
     refetchInterval: ended ? false : POLL_MS,
   });
+  useOnceEnded(ended, refetch);
   if (!found) return error && <ProblemNotice problem={error} />;
   const when = found.step === null ? "Not measured yet. Step 2 is the first step that is measured." : `Measured in step ${found.step}.`;
   return (

@@ -46,6 +46,7 @@ function RankChoice({ worldSize, rank, onRank }: { worldSize: number; rank: numb
       <select value={rank ?? ""} onChange={(event) => { onRank(event.target.value === "" ? null : Number(event.target.value)); }}>
         <option value="">All ranks</option>
         {Array.from({ length: worldSize }, (_, each) => <option key={each} value={each}>rank {each}</option>)}
+        {rank !== null && rank >= worldSize && <option value={rank}>rank {rank}</option>}
       </select>
     </label>
   );

@@ -1,5 +1,6 @@
 /** A job's live data: its curves so far, then its event stream, which continues from there without a gap or a repetition. */
 
+import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useReducer, useState } from "react";
 import { type Curves, getCurves } from "../../api/curves";
 import { type StreamEvent, toStreamEvent } from "../../api/events";
@@ -10,6 +11,7 @@ import { type Connection, follow } from "../../api/sse";
 import { useOutOfSight } from "../../hooks/use-out-of-sight";
 import type { StreamPart } from "../../model/job-tabs";
 import { EMPTY, init, type Live, reduce } from "../../model/live";
+import { renewPlan } from "./use-plan";
 
 /** The page is drawn at most once in this time, however fast the steps come. */
 const DRAW_MS = 200;
@@ -32,6 +34,7 @@ export function useLive(id: string, wanted: StreamPart, onState: () => void): Li
   const [live, dispatch] = useReducer(next, EMPTY);
   const [connection, setConnection] = useState<Connection>("connecting");
   const [problem, setProblem] = useState<Problem | null>(null);
+  const client = useQueryClient();
   const part = useOutOfSight() ? "nothing" : wanted;
 
   useEffect(() => {
@@ -39,11 +42,14 @@ export function useLive(id: string, wanted: StreamPart, onState: () => void): Li
     const ending = new AbortController();
     const batch = new Batch((events) => {
       dispatch({ events });
+      const plan = events.findLast((event) => event.kind === "plan");
+      if (plan) renewPlan(client, id, plan.plan);
       if (events.some((event) => event.kind === "entry" && event.entry.kind !== "checkpoint")) onState();
     });
     const run = async () => {
       const curves = await retrying(() => getCurves(id, null, ending.signal), ending.signal);
       dispatch({ curves });
+      renewPlan(client, id); // one may lie before the stream
       await follow(`${jobPath(id)}/events?ranks=${part === "ranks"}`, {
         after: curves.cursor,
         signal: ending.signal,
@@ -65,7 +71,7 @@ export function useLive(id: string, wanted: StreamPart, onState: () => void): Li
       setConnection("connecting");
       setProblem(null);
     };
-  }, [id, part, onState]);
+  }, [id, part, client, onState]);
 
   return { ...live, connection, problem };
 }

@@ -1,9 +1,9 @@
 /** A job's newest log lines, kept up to date by asking for what comes after the last one. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect } from "react";
 import { isRetryable } from "../../api/http";
 import { continueLogs, type LogEnd } from "../../api/logs";
+import { useOnceEnded } from "../../hooks/use-once-ended";
 
 const EVERY_MS = 1000;
 
@@ -22,8 +22,6 @@ export function useLogs(id: string, rank: number | null, ended: boolean): Tail {
     structuralSharing: false,
     refetchInterval: ({ state }) => (ended && !isRetryable(state.error) ? false : EVERY_MS),
   });
-  useEffect(() => {
-    if (ended) void refetch();
-  }, [ended, refetch]);
-  return { lines: data?.lines ?? [], removed: data?.removed ?? 0, problem: error, loading: isPending };
+  useOnceEnded(ended, refetch);
+  return { lines: data?.lines ?? [], earlier: data?.earlier ?? false, removed: data?.removed ?? 0, problem: error, loading: isPending };
 }

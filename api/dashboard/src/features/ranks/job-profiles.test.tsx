@@ -3,6 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
 import { given, open } from "../../testing/control-plane";
+import { Ending, ending } from "../../testing/ending";
 import { job } from "../../testing/jobs";
 import { JobProfiles } from "./job-profiles";
 
@@ -54,6 +55,18 @@ test("a failure has its reason, and a refusal is shown", async () => {
   expect(await screen.findByText("the attempt ended")).toBeTruthy();
   await userEvent.click(screen.getByRole("button", { name: "Profile" }));
   expect((await screen.findByRole("alert")).textContent).toContain("Too many profiles");
+});
+
+test("profiles stay while they are read once more at the job's end", async () => {
+  given({ [`GET ${PROFILES}`]: () => Response.json({ items: [wire({ state: "failed", message: "too late" })], next: null }) });
+  const { end, answer, asked } = ending("/profiles");
+  open(<Ending>{(state) => <JobProfiles job={job({ state })} />}</Ending>);
+  await screen.findByText("too late");
+  await end();
+  await expect.poll(asked).toBe(1);
+  expect(screen.getByText("too late")).toBeTruthy();
+  answer(Response.json({ items: [wire({ state: "failed", message: "the attempt ended" })], next: null }));
+  expect(await screen.findByText("the attempt ended")).toBeTruthy();
 });
 
 test("a job that does not run, and a rank that it lacks, cannot be profiled", async () => {

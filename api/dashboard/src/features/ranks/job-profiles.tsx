@@ -6,6 +6,7 @@ import { newKey } from "../../api/idempotency-key";
 import type { Job } from "../../api/jobs";
 import { listProfiles, type Profile, type ProfileKind, profileRank } from "../../api/profiles";
 import { ProblemNotice } from "../../components/problem-notice";
+import { useOnceEnded } from "../../hooks/use-once-ended";
 import { clock } from "../../model/format";
 import { isFinal } from "../../model/jobs";
 import "./ranks.css";
@@ -22,12 +23,13 @@ export function JobProfiles({ job }: { job: Job }) {
   const [rank, setRank] = useState(0);
   const [kind, setKind] = useState<ProfileKind>("stacks");
   const last = (job.worldSize ?? 1) - 1;
-  const queryKey = ["profiles", job.id, isFinal(job.state)];
+  const queryKey = ["profiles", job.id];
   const query = useQuery({
     queryKey,
     queryFn: ({ signal }) => listProfiles(job.id, SHOWN, signal),
     refetchInterval: ({ state }) => (state.data?.some((one) => one.state === "open") ? EVERY_MS : false),
   });
+  useOnceEnded(isFinal(job.state), query.refetch);
   const start = useMutation({
     mutationFn: () => profileRank(job.id, rank, kind, newKey("profile")),
     onSettled: () => client.invalidateQueries({ queryKey }),
