@@ -63,6 +63,7 @@ class LossScale:
     interval: int = 2000
     floor: float = 1.0
     ceiling: float = 2.0**24
+    begin: float = 2.0**16
 
     @classmethod
     def for_tokens(cls, tokens: int) -> Self:
@@ -70,7 +71,7 @@ class LossScale:
         power of two, from 2^16 tokens on: the gradient of a token's logits would else underflow (its least value is 2^-24).
         """
         begin = max(2.0**16, 2.0 ** (tokens.bit_length() - 1))
-        return cls(begin, ceiling=begin * 2**8)
+        return cls(begin, ceiling=begin * 2**8, begin=begin)
 
     @property
     def max_skipped(self) -> int:
@@ -98,8 +99,11 @@ class LossScale:
         return asdict(self)
 
     def restore(self, state: dict[str, float]) -> None:
-        """Continue from a result of `state`. What it had per token is kept: ceilings have the ratio of the numbers of tokens."""
-        self.scale = max(self.floor, float(state["scale"]) * self.ceiling / float(state["ceiling"]))
+        """Continue from a result of `state`, also of a step of fewer or more tokens: by the ratio of what both begin with.
+
+        Checkpoints of earlier versions do not say what theirs began with. They continue with the same scale.
+        """
+        self.scale = max(self.floor, float(state["scale"]) * self.begin / float(state.get("begin", self.begin)))
         self.good_steps, self.skipped = int(state["good_steps"]), int(state["skipped"])
 
 

@@ -69,7 +69,13 @@ class Streams:
             max_keepalive_connections=0
         )  # the server closes a connection whose handshake it has refused
         self._http = made(
-            httpx2.AsyncClient, self.url, url, OPEN_S, auth=BearerToken(token), event_hooks=hooks, limits=lone
+            httpx2.AsyncClient,
+            self.url,
+            url,
+            OPEN_S,
+            auth=BearerToken(token, named=bool(url)),
+            event_hooks=hooks,
+            limits=lone,
         )
 
     async def __aenter__(self) -> Self:

@@ -3,8 +3,9 @@
 The data folder's token goes to the address that its control plane has written into `control.json`, and only while that process lives.
 Once it is gone, another user's process may listen there.
 
-So may one at any port of the loopback to which the environment's token is to go, such as that of an ended `kubectl port-forward`. Before
-each connection the kernel is asked whose process listens: it must be this user's, root's, or that of the owner of the token's file.
+So may one at the default address, to which the environment's token goes where no other is named, such as at the port of an ended
+`kubectl port-forward`. Before each connection to it the kernel is asked whose process listens: it must be this user's, root's, or that of
+the owner of the token's file.
 """
 
 import os
@@ -29,10 +30,14 @@ _PORTS: Final = {"http": 80, "https": 443}
 class BearerToken(httpx2.Auth):
     """Sends the token with each request, and reads it again after a 401, such as after a rotation."""
 
-    def __init__(self, token: str | None, settings: Settings | None = None) -> None:
-        """`token`: the caller's; None finds it by the settings. Raises `ApiError` for one that cannot be used."""
+    def __init__(self, token: str | None, settings: Settings | None = None, *, named: bool = True) -> None:
+        """`token`: the caller's; None finds it by the settings. `named`: whether the caller names the address, as the settings may, too.
+
+        Raises `ApiError` for a token that cannot be used.
+        """
         self._settings = settings or Settings()
         self._given = token
+        self._named = named or bool(self._settings.url)
         self._find("")
 
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
@@ -58,15 +63,15 @@ class BearerToken(httpx2.Auth):
     def _look(self, event: str, url: httpx2.URL) -> None:
         """Raises `ApiError` before a connection over which another user of this machine would get the environment's token."""
         settings = self._settings
-        if event != _CONNECTING or self._given is not None or (settings.token is None and settings.token_path is None):
+        configured = settings.token is not None or settings.token_path is not None
+        if event != _CONNECTING or self._named or self._given is not None or not configured:
             return
         port = url.port or _PORTS[url.scheme]
         if others := peer.listeners(url.host, port) - {0, os.getuid(), os.geteuid(), *_owner(settings)}:
             finding = FieldError(
                 field="url",
                 message=f"A process of user {min(others)} of this machine listens there.",
-                remedy="End that process, or forward another port and name it with --url or SHARDYARD_URL. If the control plane runs as "
-                "that user, use a token file of theirs (SHARDYARD_TOKEN_PATH).",
+                remedy="If it is your control plane, name its address with --url or SHARDYARD_URL. Else forward another port.",
             )
             raise ApiError("foreign_listener", f"Your access token was not sent to {url.host}:{port}.", None, [finding])
 

@@ -6,6 +6,7 @@ One manifest is parsed at a time, in half of the memory that is free; the API's 
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -79,9 +80,9 @@ def listed(where: str, content: bytes) -> Listing:
         lines = (getattr(error, "stderr", None) or b"").decode("utf-8", "replace")
         log.warning("the manifest in %s was not parsed: %s: %s", where, error, lines[-500:])
         raise CheckpointStorageFailed(
-            f"The manifest of the checkpoint has {len(content):,} bytes, and the API has {memory >> 20:,} MiB to parse it: too few.",
+            f"The manifest of the checkpoint has {len(content):,} bytes, and {_why(error, lines, memory)}.",
             field="step",
-            remedy=f"Copy {where} itself. Operators: give the API more memory (the chart's api.resources.limits.memory).",
+            remedy=f"Copy {where} itself. Operators: the API's log says more.",
         ) from None
     found = json.loads(done.stdout)
     if "corrupt" in found:
@@ -89,6 +90,14 @@ def listed(where: str, content: bytes) -> Listing:
     if "unusable" in found:
         raise CheckpointError(found["unusable"])
     return Listing(where, found["digest"], {path: tuple(file) for path, file in found["files"].items()})
+
+
+def _why(error: subprocess.SubprocessError, lines: str, memory: int) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"was not parsed within {_LIMIT_S:g} s"
+    if "MemoryError" in lines or getattr(error, "returncode", None) == -signal.SIGKILL:
+        return f"the API has {memory >> 20:,} MiB to parse it: too few (the chart's api.resources.limits.memory)"
+    return "the process that parses it failed"
 
 
 def _memory() -> int:

@@ -59,7 +59,7 @@ class CollectiveLog(Traffic):
         group, tensors = group_of(args), tensors_in(args)
         ranks = dist.get_process_group_ranks(group)
         if group is not dist.group.WORLD and len(ranks) > 1:  # the world alone has gloo
-            _refuse_unsendable(name, ranks, tensors)
+            _refuse_unsendable(operator_name(func), ranks, tensors)
         if name in ("send", "recv_"):
             batch = next(self._batches) if self._batch is None else self._batch
             what, other, (tensor,) = name.rstrip("_"), ranks[args[2]], tensors
@@ -80,11 +80,11 @@ class CollectiveLog(Traffic):
 
 def _refuse_unsendable(name: str, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> None:
     """Groups of a mesh's axes are NCCL's on GPUs (`strategies/process_groups.py`). It takes what is on the device, and in collectives
-    only what is contiguous.
+    only what is contiguous. Functional collectives copy what is not.
     """
     for tensor in tensors:
         what = f"{name} over ranks {list(ranks)} has a {tensor.dtype} tensor"
         if tensor.device.type == "cpu":
             raise RuntimeError(f"{what} on the host, which NCCL does not send")
-        if name not in ("send", "recv_") and not tensor.is_contiguous():
+        if name.startswith("c10d::") and name not in ("c10d::send", "c10d::recv_") and not tensor.is_contiguous():
             raise RuntimeError(f"{what} with strides {tensor.stride()}, and NCCL takes contiguous ones alone")

@@ -75,7 +75,7 @@ class AsyncClient(
         self._given, self._patience_s, self._tries = url, patience_s, tries
         self.url = find_url(url)
         check_url(self.url)
-        self._http = made(HttpClient, self.url, url, timeout_s, auth=BearerToken(token))
+        self._http = made(HttpClient, self.url, url, timeout_s, auth=BearerToken(token, named=bool(url)))
 
     async def __aenter__(self) -> Self:
         return self

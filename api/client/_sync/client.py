@@ -74,7 +74,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         self._given, self._patience_s, self._tries = url, patience_s, tries
         self.url = find_url(url)
         check_url(self.url)
-        self._http = made(HttpClient, self.url, url, timeout_s, auth=BearerToken(token))
+        self._http = made(HttpClient, self.url, url, timeout_s, auth=BearerToken(token, named=bool(url)))
 
     def __enter__(self) -> Self:
         return self

@@ -71,6 +71,9 @@ def test_continues_with_as_much_per_token() -> None:
     assert again == small
     again.restore({**large.state(), "scale": 1.0})
     assert again.scale == again.floor
+    earlier = {"scale": 2.0**18, "good_steps": 5, "skipped": 0, "interval": 2000, "floor": 1.0, "ceiling": 2.0**24}
+    large.restore(earlier)
+    assert (large.scale, large.good_steps) == (2.0**18, 5)
 
 
 def test_only_fp16_needs_one() -> None:

@@ -25,6 +25,10 @@ from shardyard.service.store.spec_tables import certificates
 
 from ..conftest import Submit
 
+#: Whether another session of this database waits for a lock.
+WAITING = """SELECT 1 FROM pg_locks WHERE NOT granted AND pid IN (
+    SELECT pid FROM pg_locks JOIN pg_database ON oid = database WHERE datname = current_database())"""
+
 
 def proof(settings: Settings, **fields: Any) -> Certificate:
     return signed(certificate(**fields), settings)
@@ -106,8 +110,10 @@ async def test_a_change_of_the_layout_removes_a_certificate_that_is_not_stored_y
         await stored.put(tx, job.id, **row)
         changing = asyncio.create_task(reshard(store, settings, job.id, first, "ben"))
         for _ in range(1000):  # until it waits for the job's row
-            if (await tx.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted"))).first():
+            if (await tx.execute(text(WAITING))).first():
                 break
             await asyncio.sleep(0.02)
+        else:
+            pytest.fail("nothing waited for the job")
     await changing
     assert (await get_job(store, job.id)).certificate is None

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.api import peer
+from shardyard.api import peer, pidfile
 from shardyard.api.client import ApiError, AsyncClient, Client
 from shardyard.api.client.streams import Streams
 
 TOKEN = "t" * 40
-FOREIGN = 4_000_000
+FOREIGN = 54_321
 
 
 @dataclass
@@ -65,8 +65,10 @@ def serving() -> Iterator[Server]:
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
     monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("SHARDYARD_TOKEN", TOKEN)
-    monkeypatch.delenv("SHARDYARD_TOKEN_PATH", raising=False)
+    for name in ("SHARDYARD_TOKEN_PATH", "SHARDYARD_URL"):
+        monkeypatch.delenv(name, raising=False)
     with serving() as it:
+        monkeypatch.setattr(pidfile, "DEFAULT_URL", it.url)
         yield it
 
 
@@ -84,12 +86,12 @@ def owned(by: int, port: int, tmp_path: Path) -> Iterator[list[int]]:
 
 async def test_another_users_process_gets_nothing(server: Server, tmp_path: Path) -> None:
     with owned(FOREIGN, server.port, tmp_path):
-        with Client(server.url) as client, pytest.raises(ApiError) as refused:
+        with Client() as client, pytest.raises(ApiError) as refused:
             client.jobs()
-        async with AsyncClient(server.url) as other:
+        async with AsyncClient() as other:
             with pytest.raises(ApiError):
                 await other.jobs()
-        async with Streams(server.url) as streams:
+        async with Streams() as streams:
             with pytest.raises(ApiError) as closed:
                 async with streams.port("job", 0, 80):
                     pass
@@ -99,11 +101,23 @@ async def test_another_users_process_gets_nothing(server: Server, tmp_path: Path
     assert "SHARDYARD_URL" in str(refused.value.errors[0].remedy)
 
 
+@pytest.mark.parametrize("by", ["argument", "variable"])
+def test_who_names_the_address_has_chosen_who_gets_it(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """As at a container that runs as another user in the host's network."""
+    if by == "variable":
+        monkeypatch.setenv("SHARDYARD_URL", server.url)
+    with owned(FOREIGN, server.port, tmp_path) as reads, Client(server.url if by == "argument" else None) as client:
+        client.jobs()
+    assert server.got == [f"Bearer {TOKEN}"] and reads == []
+
+
 @pytest.mark.parametrize("user", [0, os.geteuid(), None])
 def test_the_users_own_and_roots_get_the_token(server: Server, tmp_path: Path, user: int | None) -> None:
     """None: the tables have no such row, as in a container's network."""
     with owned(FOREIGN if user is None else user, server.port if user is not None else 1, tmp_path) as reads:
-        with Client(server.url) as client:
+        with Client() as client:
             for _ in range(3):
                 client.jobs()
         assert server.got == [f"Bearer {TOKEN}"] * 3 and len(reads) == 1, "once for a connection"
@@ -111,7 +125,7 @@ def test_the_users_own_and_roots_get_the_token(server: Server, tmp_path: Path, u
 
 def test_it_is_asked_with_each_connection(server: Server, tmp_path: Path) -> None:
     server.keeps = False
-    with Client(server.url) as client:
+    with Client() as client:
         client.jobs()
         with owned(FOREIGN, server.port, tmp_path), pytest.raises(ApiError):
             client.jobs()
@@ -125,11 +139,11 @@ def test_the_owner_of_the_tokens_file_gets_it(server: Server, tmp_path: Path, mo
     monkeypatch.delenv("SHARDYARD_TOKEN")
     monkeypatch.setenv("SHARDYARD_TOKEN_PATH", str(file))
     with owned(FOREIGN, server.port, tmp_path):
-        with Client(server.url) as client, pytest.raises(ApiError):
+        with Client() as client, pytest.raises(ApiError):
             client.jobs()
         if os.geteuid() == 0:  # only root can give a file away
             os.chown(file, FOREIGN, -1)
-            with Client(server.url) as client:
+            with Client() as client:
                 client.jobs()
             assert server.got == [f"Bearer {TOKEN}"]
 
@@ -138,6 +152,6 @@ def test_a_client_without_the_environments_token_asks_nothing(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SHARDYARD_TOKEN")
-    with owned(FOREIGN, server.port, tmp_path) as reads, Client(server.url) as client:
+    with owned(FOREIGN, server.port, tmp_path) as reads, Client() as client:
         client.jobs()
     assert server.got == [None] and reads == []
