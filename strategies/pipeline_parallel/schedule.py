@@ -113,13 +113,21 @@ class OwnStage(PipelineStage):
         return in_pairs(super().get_fwd_recv_ops(fwd_chunk_id), self.pairs)
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        return in_pairs(super().get_fwd_send_ops(fwd_chunk_id), self.pairs)
+        return in_pairs(_contiguous(super().get_fwd_send_ops(fwd_chunk_id)), self.pairs)
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         return in_pairs(super().get_bwd_recv_ops(bwd_chunk_id), self.pairs)
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        return in_pairs(super().get_bwd_send_ops(bwd_chunk_id), self.pairs)
+        return in_pairs(_contiguous(super().get_bwd_send_ops(bwd_chunk_id)), self.pairs)
+
+
+def _contiguous(operations: Sequence[dist.P2POp]) -> list[dist.P2POp]:
+    """The same messages, in the order of elements in which they are received: NCCL sends a strided tensor as it lies in memory.
+
+    The gradient of a stage's inputs alone has the strides of its last operation, such as those of a permuted convolution.
+    """
+    return [dist.P2POp(one.op, one.tensor.contiguous(), one.peer, one.group, one.tag) for one in operations]
 
 
 @dataclass(frozen=True)

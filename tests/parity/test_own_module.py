@@ -131,6 +131,23 @@ class Staged(nn.Module):
         return (x, tokens) if self.head is None else self.head(self.norm(x))
 
 
+class Permuted(nn.Module):
+    """Without a residual, so that the gradient of its input has the strides of a permuted one."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.conv = nn.Conv1d(width, width, 1)
+
+    def forward(self, x, tokens):
+        return self.conv(x.transpose(1, 2)).transpose(1, 2).contiguous()
+
+
+class Permuting(Staged):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleDict({str(n): Permuted(8) for n in range(4)})
+
+
 class Wrapper(nn.Module):
     def __init__(self):
         super().__init__()
@@ -199,6 +216,18 @@ def test_a_pipeline_of_tokens_equals_one_process_and_draws_the_same_after_a_resu
     spec = make_spec(layout, model=own("Staged", dropout=0.3), checkpoint={"every": 3, "final": False})
     whole, resumed = (train(spec, root, f"dropout-{schedule}") for _ in range(2))
     assert resumed["losses"] == whole["losses"][3:]
+
+
+@pytest.mark.parametrize("schedule", ["zb-h1", "zbv"])
+def test_stages_send_gradients_of_any_strides(
+    schedule: str, own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    """A schedule that splits the backward pass sends what the gradient of the inputs alone is."""
+    spec = make_spec({"pipeline": 2, "schedule": schedule, "micro_batch": 2}, model=own("Permuting"))
+    found, expected = train(spec, root), one_process(spec)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
 
 
 @pytest.mark.parametrize(

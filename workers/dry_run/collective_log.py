@@ -79,12 +79,15 @@ class CollectiveLog(Traffic):
 
 
 def _refuse_unsendable(name: str, ranks: Sequence[int], tensors: Sequence[torch.Tensor]) -> None:
-    """Groups of a mesh's axes are NCCL's on GPUs (`strategies/process_groups.py`). It takes what is on the device, and in collectives
-    only what is contiguous. Functional collectives copy what is not.
+    """Groups of a mesh's axes are NCCL's on GPUs (`strategies/process_groups.py`). It takes what is on the device, and is contiguous.
+
+    Functional collectives copy what is not.
     """
     for tensor in tensors:
         what = f"{name} over ranks {list(ranks)} has a {tensor.dtype} tensor"
         if tensor.device.type == "cpu":
             raise RuntimeError(f"{what} on the host, which NCCL does not send")
-        if name.startswith("c10d::") and name not in ("c10d::send", "c10d::recv_") and not tensor.is_contiguous():
-            raise RuntimeError(f"{what} with strides {tensor.stride()}, and NCCL takes contiguous ones alone")
+        if name.startswith("c10d::") and not tensor.is_contiguous():
+            raise RuntimeError(
+                f"{what} with strides {tensor.stride()}, which NCCL refuses, or sends as it lies in memory"
+            )

@@ -25,6 +25,16 @@ def test_what_a_job_adds_wins_over_the_machine_but_not_over_the_device(monkeypat
     assert env["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:512"
 
 
+def test_gpus_have_the_numbers_of_ray_and_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's own order begins with the fastest model."""
+    monkeypatch.setattr(host, "gpus", lambda: ["3"])
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    assert host.trainer_environment("cuda")["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "CUDA_DEVICE_ORDER" not in host.trainer_environment("cpu")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    assert host.trainer_environment("cuda")["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+
+
 def test_a_job_chooses_its_threads_on_cpus_and_has_one_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")  # of the actor
     env = host.trainer_environment("cpu", {"MKL_NUM_THREADS": "4"})
