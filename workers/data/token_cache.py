@@ -208,15 +208,20 @@ def _source_digest(path: Path, beat: Callable[[], None]) -> str:
 def _remembered_digests(paths: Sequence[Path], cache: Path, beat: Callable[[], None]) -> list[str]:
     """Those of these files, from the cache or into it, under their paths and stamps.
 
-    Of one process at a time, for the others then have them; those of stamps too new to be kept each process reads itself, at once.
+    Of one process at a time, for the others then have them. Files that were just written have a moment to settle; where they do not, or are
+    of the future, each process reads them itself, at once.
     """
     stamps = [_stamp(path) for path in paths]
+    if 0 < (rest := _unsettled_ns(stamps)) <= _SETTLED_NS:
+        beat()
+        time.sleep(rest / 1e9)
+        stamps = [_stamp(path) for path in paths]
     known = [[str(path.resolve()), *stamp] for path, stamp in zip(paths, stamps, strict=True)]
     name = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
     memory = cache / f"{name}.sha256"
     if memory.exists():
         return memory.read_text().split()
-    if not _are_settled(stamps):
+    if _unsettled_ns(stamps) > 0:
         return [_source_digest(path, beat) for path in paths]
     with locked(cache / f"{name}.lock", beat=beat):
         if memory.exists():
@@ -227,14 +232,14 @@ def _remembered_digests(paths: Sequence[Path], cache: Path, beat: Callable[[], N
         return digests
 
 
-def _are_settled(stamps: Sequence[Stamp]) -> bool:
-    """Whether no file of these stamps could change again with the same one, as within the clock's last ticks after it was written.
+def _unsettled_ns(stamps: Sequence[Stamp]) -> int:
+    """For how long a file of these stamps could change again with the same one, as within the clock's last ticks after it was written.
 
     A date of modification in the future was set, as by unpacking. That of the status then shows when.
     """
     now = time.time_ns()
     dates = (max(changed, modified if modified <= now else 0) for *_, modified, changed in stamps)
-    return now - max(dates) > _SETTLED_NS
+    return max(dates) + _SETTLED_NS - now
 
 
 def _content_digest(path: Path, beat: Callable[[], None] = _no_beat) -> str:

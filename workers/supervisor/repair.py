@@ -325,7 +325,8 @@ async def choose_root_cause(gang: Gang) -> Failure:
 async def _find_lost_node(gang: Gang, root: Failure) -> None:
     """If a node is gone, that is the cause, and its ranks report nothing any more."""
     accused = {failure.rank for failure in gang.failures if failure.rank is not None and failure.is_repairable}
-    if root.secondary:  # perhaps of a rank whose node is gone: that is noticed later than its connections end
+    # Perhaps of a rank whose node is gone, which is noticed later than its connections end; or ranks on several nodes were silent.
+    if root.secondary or (root.cause == "rank_lost" and root.rank is None):
         accused = {member.rank for member in gang.members}
     lost = await lost_node(gang.members, accused) if root.is_repairable or root.secondary else None
     if lost is not None:

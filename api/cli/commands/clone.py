@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +56,10 @@ def clone(
         if not _saved(path):
             screen.hint("The editor saved nothing, so nothing was submitted.")
             raise typer.Exit(ExitCode.ERROR)
-        stays = False
+        stays, key = (
+            False,
+            key or str(uuid.uuid4()),
+        )  # one key: submitted again, what was stored already is no second job
         try:
             edited = read(path, Path.cwd())
             text = text_of(edited, edited.document)
@@ -64,7 +68,7 @@ def clone(
             stays = text is not None
             submit_job(screen, client, edited, key, json, wait=wait, plan_s=0)
         except (ApiError, ShardyardError, OSError, KeyboardInterrupt):
-            screen.hint(f"Your text is kept. Submit it with: shardyard submit {path}")
+            screen.hint(f"Your text is kept. Submit it with: shardyard submit {path} --key {key}")
             if not stays:
                 screen.hint(f"Its relative paths then count from {path.parent}. Write them as absolute ones.")
             raise

@@ -253,17 +253,33 @@ def test_files_of_which_one_has_a_date_in_the_future_are_remembered(
         source.write_text(source.name * 600)
     os.utime(sources[0], ns=(0, 2**62))
     last = max(source.stat().st_ctime_ns for source in sources)
-    for seconds, remembered in ((1, 0), (3, 1)):
-        monkeypatch.setattr(time, "time_ns", lambda seconds=seconds: last + seconds * 10**9)
-        prepare(spec(*sources), tmp_path / "cache")
-        assert len(list((tmp_path / "cache").glob("*.sha256"))) == remembered
+    monkeypatch.setattr(time, "time_ns", lambda: last + 3 * 10**9)
+    prepare(spec(*sources), tmp_path / "cache")
+    assert len(list((tmp_path / "cache").glob("*.sha256"))) == 1
+
+
+def test_files_that_were_just_written_are_read_by_one_process_once_they_have_settled(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", 1)
+    clock, slept = [corpus.stat().st_ctime_ns + 1_500_000_000], list[float]()
+    monkeypatch.setattr(time, "time_ns", lambda: clock[0])
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += round(seconds * 1e9)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    for _ in range(2):
+        prepare(spec(corpus), tmp_path / "cache")
+    assert slept[0] == 0.5 and len(list((tmp_path / "cache").glob("*.sha256"))) >= 1
 
 
 def test_those_that_read_what_is_not_remembered_do_not_wait_for_each_other(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", 1)
-    monkeypatch.setattr(time, "time_ns", lambda: corpus.stat().st_ctime_ns)
+    monkeypatch.setattr(time, "time_ns", lambda: corpus.stat().st_ctime_ns - 60 * 10**9)  # a server's clock is ahead
     both, usual = Barrier(2, timeout=PATIENCE_S), token_cache._content_digest
 
     def digest(path: Path, *rest: Callable[[], None]) -> str:

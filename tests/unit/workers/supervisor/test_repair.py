@@ -122,6 +122,19 @@ async def test_a_lost_peer_may_be_on_a_node_that_has_not_been_missed_yet(
     assert gang.repair is not None and gang.repair.cause == ("node_lost" if dead else "exception")
 
 
+async def test_where_ranks_on_several_nodes_were_silent_each_node_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    gang, asked = training(max_repairs=1), list[set[int]]()
+    gang.failures = [Failure("rank_lost", None, "the repair failed: 2 ranks on 2 nodes have not answered")]
+
+    async def lost_node(_: Any, accused: set[int]) -> Failure | None:
+        asked.append(set(accused))
+        return Failure("node_lost", None, "node node-b took rank 1 along", "node-b")
+
+    monkeypatch.setattr(repair, "lost_node", lost_node)
+    assert await Generations(gang).decide()
+    assert asked == [{0, 1}] and gang.repair is not None and gang.repair.cause == "node_lost"
+
+
 async def test_an_incident_is_emitted_before_the_state_that_it_brings() -> None:
     gang = training(max_repairs=1)
     gang.failures = [Failure("hang", None, "no progress")]

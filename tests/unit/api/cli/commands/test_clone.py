@@ -86,11 +86,13 @@ REFUSED = ApiError("invalid_spec", "It is wrong.", 422, [])
 def test_the_text_stays_only_if_it_was_not_submitted(
     left: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ends: BaseException | None
 ) -> None:
-    """Where it stays is said."""
+    """Where it stays is said, with the key of the submission: what was stored already is no second job."""
     submitted: list[Any] = []
+    keys: list[Any] = []
 
-    def submit_job(_screen: object, _client: object, given: Any, *_: object, **__: object) -> None:
+    def submit_job(_screen: object, _client: object, given: Any, key: Any, *_: object, **__: object) -> None:
         submitted.append(given.document)
+        keys.append(key)
         if ends is not None:
             raise ends
 
@@ -101,7 +103,8 @@ def test_the_text_stays_only_if_it_was_not_submitted(
         assert error is ends
     assert [document["command"] for document in submitted] == [["python", "eval.py"]]
     kept = sorted(left.rglob("*.yaml"))
-    said = [f"Your text is kept. Submit it with: shardyard submit {path}" for path in kept]
+    said = [f"Your text is kept. Submit it with: shardyard submit {path} --key {keys[0]}" for path in kept]
+    assert keys[0]
     assert [path.name for path in kept] == ([] if ends is None or isinstance(ends, typer.Exit) else ["tiny.yaml"])
     assert capsys.readouterr().err.splitlines() == said
     assert bool(list(left.iterdir())) is bool(kept)
