@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -384,6 +385,42 @@ def test_every_container_that_serves_has_probes(objects: list[Manifest]) -> None
     api = next(container for container in serving if container["name"] == "api")
     assert api["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert api["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def dispatcher_of(values: Manifest) -> tuple[Manifest, Manifest]:
+    """The dispatcher's Deployment, and its container."""
+    [spec] = [one["spec"] for one in of_kind(render(values), "Deployment") if "dispatcher" in one["metadata"]["name"]]
+    [container] = spec["template"]["spec"]["containers"]
+    return spec, container
+
+
+def test_a_dispatcher_is_ready_with_its_heartbeat_and_restarted_without_a_new_one_for_long(tmp_path: Path) -> None:
+    deployment, container = dispatcher_of({})
+    assert deployment["minReadySeconds"] == 10, "one that starts and ends again does not replace another"
+    [given] = [one["value"] for one in container["env"] if one["name"] == "SHARDYARD_HEARTBEAT_PATH"]
+    assert Path(given).parent == Path("/tmp"), "which is writable"
+    file = tmp_path / "heartbeat"
+
+    def passes(probe: str) -> bool:
+        command = [part.replace(given, str(file)) for part in container[probe]["exec"]["command"]]
+        assert str(file) in command[-1]
+        return subprocess.run(command, timeout=PATIENCE_S, check=False).returncode == 0
+
+    assert (passes("readinessProbe"), passes("livenessProbe")) == (False, True), "it has not yet looked at its cluster"
+    for age_minutes, alive in ((0, True), (12, True), (20, False)):
+        file.touch()
+        then = time.time() - 60 * age_minutes
+        os.utime(file, (then, then))
+        assert (passes("readinessProbe"), passes("livenessProbe")) == (True, alive), age_minutes
+
+
+@pytest.mark.parametrize(
+    ("values", "minutes"),
+    [({}, 15), ({"migrate": {"deadlineSeconds": 3600}}, 71), ({"settings": {"poll_s": 1799.5}}, 45)],
+)
+def test_a_pass_over_the_queue_may_wait_for_the_migration_and_the_next_poll(values: Manifest, minutes: int) -> None:
+    _, container = dispatcher_of(values)
+    assert f"-mmin -{minutes})" in container["livenessProbe"]["exec"]["command"][-1]
 
 
 def test_images_have_a_tag_or_digest(objects: list[Manifest]) -> None:
