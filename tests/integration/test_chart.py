@@ -541,6 +541,23 @@ def test_api_servers_reach_all_ports_of_ray_where_users_may_open_terminals(allow
     assert reaching == ([{"from": reaching[0]["from"]}] if allowed else [])
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_api_servers_of_other_releases_reach_ray_where_they_are_listed(allowed: bool) -> None:
+    peer = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "west"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/component": "api"}},
+    }
+    objects = render({"settings": {"exec": allowed}, "networkPolicy": {"execFrom": [peer]}})
+    policies = of_kind(objects, "NetworkPolicy")
+    for policy in policies:
+        kubernetes_validate.validate(policy, "1.30", strict=True)
+    admitting = [rule for one in policies for rule in one["spec"].get("ingress", []) if peer in rule["from"]]
+    assert [rule.keys() for rule in admitting] == ([{"from"}] if allowed else []), "on all ports"
+    assert all(len(rule["from"]) == 2 for rule in admitting), "beside the release's own"
+    pod = next(one for one in of_kind(objects, "Deployment") if one["metadata"]["name"].endswith("-api"))
+    assert peer["podSelector"]["matchLabels"].items() <= pod["spec"]["template"]["metadata"]["labels"].items()
+
+
 def test_who_reaches_the_api_is_the_operators_choice() -> None:
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
 
