@@ -147,6 +147,11 @@ class Settings(BaseSettings):
         le=3600,
         description="Interval at which the CPUs, memory, disks, network and GPUs of nodes and ranks are sampled; 0: never.",
     )
+    heartbeat_path: Path | None = Field(
+        None,
+        description="File for probes, which a dispatcher touches each time it has read the queue, also if the database failed. It exists "
+        "while the dispatcher serves its cluster; if it is minutes old, the dispatcher hangs; unset: none.",
+    )
     nodes_s: float = Field(3.0, gt=0, description="Interval at which the nodes are listed.")
     stray_gangs_s: float = Field(10.0, gt=0, description="Interval at which gangs without a job are removed.")
     retry_backoff_s: float = Field(
@@ -276,7 +281,9 @@ class Settings(BaseSettings):
         except (ValueError, RecursionError) as error:
             raise ValueError(f'must be JSON such as [{{"nodes": 2, "cpus": 32, "gpus": 8}}]: {error}') from None
 
-    @field_validator("data_dir", "cache", "scratch", "ray_auth_token_path", "token_path", "secrets_key_path")
+    @field_validator(
+        "data_dir", "cache", "scratch", "ray_auth_token_path", "token_path", "secrets_key_path", "heartbeat_path"
+    )
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return None if path is None else _absolute_path(path)

@@ -38,6 +38,7 @@ from .admission import Admission, Walk, admit
 from .attempt_runner import Attempt
 from .dispatcher_identity import Owner
 from .elastic_growth import Growth
+from .heartbeat import Heartbeat
 from .lease_renewal import renew, renewal_interval_s
 from .operation_runner import OperationRunner
 from .sweep_runner import SweepRunner
@@ -103,6 +104,13 @@ class Dispatcher:
     async def run(self) -> None:
         """Dispatch until cancelled. Then the leases are released, and the gangs keep running."""
         code_storage, removing = code_archives.CodeStorage(self.settings), retention.Removals()
+        heartbeat = Heartbeat(self.settings.heartbeat_path)
+
+        async def schedule() -> None:
+            try:
+                await self._schedule()
+            finally:  # also after an error: a restart would not bring the database back
+                heartbeat.note(serves=self._seen)
 
         async def remove_unused_code() -> None:
             await code_archives.remove_unused(self.store, code_storage)
@@ -122,7 +130,7 @@ class Dispatcher:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forever(self._watch_nodes, self._nodes_s, self._nodes_changed), name="nodes")
-                group.create_task(_forever(self._schedule, lambda: self.settings.poll_s, self._wake), name="schedule")
+                group.create_task(_forever(schedule, lambda: self.settings.poll_s, self._wake), name="schedule")
                 group.create_task(
                     _forever(self._renew, lambda: renewal_interval_s(self.settings.lease_s)), name="leases"
                 )
@@ -134,6 +142,7 @@ class Dispatcher:
                 group.create_task(_forever(record_use, lambda: _RECORD_S), name="use")
                 group.create_task(_forever(remove_old, lambda: self.settings.retention_s), name="retention")
         finally:
+            heartbeat.note(serves=False)
             await self._leave()
 
     def _nodes_s(self) -> float:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -386,6 +387,42 @@ def test_every_container_that_serves_has_probes(objects: list[Manifest]) -> None
     assert api["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
+def dispatcher_of(values: Manifest) -> tuple[Manifest, Manifest]:
+    """The dispatcher's Deployment, and its container."""
+    [spec] = [one["spec"] for one in of_kind(render(values), "Deployment") if "dispatcher" in one["metadata"]["name"]]
+    [container] = spec["template"]["spec"]["containers"]
+    return spec, container
+
+
+def test_a_dispatcher_is_ready_with_its_heartbeat_and_restarted_without_a_new_one_for_long(tmp_path: Path) -> None:
+    deployment, container = dispatcher_of({})
+    assert deployment["minReadySeconds"] == 10, "one that starts and ends again does not replace another"
+    [given] = [one["value"] for one in container["env"] if one["name"] == "SHARDYARD_HEARTBEAT_PATH"]
+    assert Path(given).parent == Path("/tmp"), "which is writable"
+    file = tmp_path / "heartbeat"
+
+    def passes(probe: str) -> bool:
+        command = [part.replace(given, str(file)) for part in container[probe]["exec"]["command"]]
+        assert str(file) in command[-1]
+        return subprocess.run(command, timeout=PATIENCE_S, check=False).returncode == 0
+
+    assert (passes("readinessProbe"), passes("livenessProbe")) == (False, True), "it has not yet looked at its cluster"
+    for age_minutes, alive in ((0, True), (12, True), (20, False)):
+        file.touch()
+        then = time.time() - 60 * age_minutes
+        os.utime(file, (then, then))
+        assert (passes("readinessProbe"), passes("livenessProbe")) == (True, alive), age_minutes
+
+
+@pytest.mark.parametrize(
+    ("values", "minutes"),
+    [({}, 15), ({"migrate": {"deadlineSeconds": 3600}}, 71), ({"settings": {"poll_s": 1799.5}}, 45)],
+)
+def test_a_pass_over_the_queue_may_wait_for_the_migration_and_the_next_poll(values: Manifest, minutes: int) -> None:
+    _, container = dispatcher_of(values)
+    assert f"-mmin -{minutes})" in container["livenessProbe"]["exec"]["command"][-1]
+
+
 def test_images_have_a_tag_or_digest(objects: list[Manifest]) -> None:
     for container in containers(objects):
         assert re.search(r":[\w.-]+$|@sha256:[0-9a-f]{64}$", container["image"]), container["image"]
@@ -502,6 +539,23 @@ def test_api_servers_reach_all_ports_of_ray_where_users_may_open_terminals(allow
     [rules] = [one["spec"]["ingress"] for one in policies]
     reaching = [rule for rule in rules if any(selected(peer, labels) for peer in rule["from"])]
     assert reaching == ([{"from": reaching[0]["from"]}] if allowed else [])
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_api_servers_of_other_releases_reach_ray_where_they_are_listed(allowed: bool) -> None:
+    peer = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "west"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/component": "api"}},
+    }
+    objects = render({"settings": {"exec": allowed}, "networkPolicy": {"execFrom": [peer]}})
+    policies = of_kind(objects, "NetworkPolicy")
+    for policy in policies:
+        kubernetes_validate.validate(policy, "1.30", strict=True)
+    admitting = [rule for one in policies for rule in one["spec"].get("ingress", []) if peer in rule["from"]]
+    assert [rule.keys() for rule in admitting] == ([{"from"}] if allowed else []), "on all ports"
+    assert all(len(rule["from"]) == 2 for rule in admitting), "beside the release's own"
+    pod = next(one for one in of_kind(objects, "Deployment") if one["metadata"]["name"].endswith("-api"))
+    assert peer["podSelector"]["matchLabels"].items() <= pod["spec"]["template"]["metadata"]["labels"].items()
 
 
 def test_who_reaches_the_api_is_the_operators_choice() -> None:

@@ -58,7 +58,7 @@ BAD = {
     ),
     **dict.fromkeys(("KEEP_LOGS_GIB", "KEEP_TRACES_GIB"), ("10GB", "-1", "inf", "nan", "")),
     **dict.fromkeys(("LOCAL_FILES", "FAULT_INJECTION", "INSECURE_ALLOW_REMOTE"), ("maybe", "2")),
-    **dict.fromkeys(("DATA_DIR", "CACHE", "TOKEN_PATH", "RAY_AUTH_TOKEN_PATH"), ("~no-such-user/a",)),
+    **dict.fromkeys(("DATA_DIR", "CACHE", "TOKEN_PATH", "RAY_AUTH_TOKEN_PATH", "HEARTBEAT_PATH"), ("~no-such-user/a",)),
     "STORAGE": ("~no-such-user/a", "gs://bucket", "s3://"),
     "CLUSTER": ("No. 2", "-a", "a" * 64),
     "CAPACITY": ("2 nodes", "[" * 100_000, '[{"nodes": -1}]'),
