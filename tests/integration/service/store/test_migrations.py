@@ -21,7 +21,7 @@ from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import checkpoints as rows
-from shardyard.service.store import events, leases, log_sizes, logs, nodes, orders, rank_samples, tables, traces
+from shardyard.service.store import events, leases, log_sizes, logs, nodes, orders, rank_samples, schema, tables, traces
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -34,6 +34,11 @@ from ..gang_events import event_batch, state
 from .test_revision import unchecked
 
 NODE = {"id": "n1", "host": "h1", "alive": True, "cpu": 1.0, "gpu": 0.0, "cpu_used": 0.0, "gpu_used": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def _used_by_none_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "SETTLE_S", 0.0)
 
 
 def downgraded(revision: str, connection: Connection) -> None:
