@@ -20,6 +20,7 @@ from sqlalchemy import (
     exists,
     func,
     literal,
+    or_,
     select,
     tuple_,
 )
@@ -126,9 +127,9 @@ def _parts(sort: Sort, at: float) -> list[Part]:
 
 
 def _missing(sort: Sort, at: float) -> list[Sequence[ColumnElement[bool]]]:
-    """Jobs that had not begun at that time: first those that have not even now."""
+    """Jobs that had not begun at that time: first those that have not even now, and any that ended without its number."""
     if sort.order == Order.DURATION:
-        never = (jobs.c.duration_s.is_(None), jobs.c.started_at.is_(None))
+        never = (jobs.c.duration_s.is_(None), or_(jobs.c.started_at.is_(None), jobs.c.finished_at + 0.0 <= at))
         return [never, *((*then, jobs.c.started_at >= at) for then in _unfinished(at))]
     if sort.order == Order.DEVICE_TIME:
         began = exists().where(attempts.c.job_id == jobs.c.id, attempts.c.started_at < at)

@@ -67,8 +67,9 @@ class RevisionCheck:
         if time.monotonic() < self._fits_until:
             return
         self.forget()
+        asked = time.monotonic()  # the answer may have waited for a migration
         refuse_misfit(await stored_revision(tx))
-        self._fits_until = time.monotonic() + CHECK_S
+        self._fits_until = asked + CHECK_S
 
     def forget(self) -> None:
         """Make the next transaction query the database."""

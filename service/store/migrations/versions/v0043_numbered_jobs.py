@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,11 +20,16 @@ _DEVICE_S = sa.text(
 )
 #: A bucket's place in its chunk, number of values, lowest, highest and sum of them.
 _BUCKET = struct.Struct("<HIddd")
-#: Chunks of one read, of at most 8 kB.
+#: Chunks of one read, of at most 8 kB; and metrics of one statement.
 _BATCH = 1000
 
 
 def upgrade() -> None:
+    op.add_column("metric_series", sa.Column("lowest", sa.Double()))
+    op.add_column("metric_series", sa.Column("highest", sa.Double()))
+    _store_extremes()
+    for column in ("last", "lowest", "highest"):
+        op.create_index(f"ix_metric_series_name_{column}_job_id", "metric_series", ["name", column, "job_id"])
     op.add_column("jobs", sa.Column("duration_s", sa.Double()))
     op.add_column("jobs", sa.Column("device_s", sa.Double()))
     op.execute(_DEVICE_S)
@@ -32,11 +37,6 @@ def upgrade() -> None:
     op.create_index("ix_jobs_device_s_id", "jobs", ["device_s", "id"])
     op.drop_index("ix_jobs_finished_at", "jobs")
     op.create_index("ix_jobs_finished_at_started_at", "jobs", ["finished_at", "started_at"])
-    op.add_column("metric_series", sa.Column("lowest", sa.Double()))
-    op.add_column("metric_series", sa.Column("highest", sa.Double()))
-    _find_extremes()
-    for column in ("last", "lowest", "highest"):
-        op.create_index(f"ix_metric_series_name_{column}_job_id", "metric_series", ["name", column, "job_id"])
 
 
 def downgrade() -> None:
@@ -51,18 +51,25 @@ def downgrade() -> None:
     op.drop_column("jobs", "duration_s")
 
 
-def _find_extremes() -> None:
+def _store_extremes() -> None:
     tx = op.get_bind()
     extremes = (sa.column("lowest", sa.Double), sa.column("highest", sa.Double))
     key = (sa.column("job_id", sa.String), sa.column("number", sa.Integer))
     series = sa.table("metric_series", *key, *extremes)
     mine = (series.c.job_id == sa.bindparam("of_job"), series.c.number == sa.bindparam("of_number"))
     statement = sa.update(series).where(*mine).values(lowest=sa.bindparam("low"), highest=sa.bindparam("high"))
+    found = _extremes(tx)
+    while some := list(islice(found, _BATCH)):
+        tx.execute(statement, some)
+
+
+def _extremes(tx: sa.Connection) -> Iterator[dict[str, Any]]:
+    """Of each metric that has values: its key, its lowest and its highest value."""
     for (job_id, number), chunks in groupby(_chunks(tx), lambda row: (row.job_id, row.number)):
         buckets = [bucket for row in chunks for bucket in _BUCKET.iter_unpack(row.packed)]
         if buckets:
-            found = {"low": min(bucket[2] for bucket in buckets), "high": max(bucket[3] for bucket in buckets)}
-            tx.execute(statement, {"of_job": job_id, "of_number": number, **found})
+            low, high = min(bucket[2] for bucket in buckets), max(bucket[3] for bucket in buckets)
+            yield {"of_job": job_id, "of_number": number, "low": low, "high": high}
 
 
 def _chunks(tx: sa.Connection) -> Iterator[Any]:

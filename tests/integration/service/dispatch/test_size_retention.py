@@ -299,3 +299,16 @@ async def test_what_goes_by_age_is_not_counted_any_more(store: Store, settings: 
     await assert_sizes_are_true(store)
     await retention.sweep(store, bounded(settings, logs=LINES))
     assert await first_lines(store, [young]) == [1]
+
+
+@POSTGRESQL_IN_FULL
+async def test_lines_that_were_never_counted_do_not_make_a_size_negative(store: Store, submit: Submit) -> None:
+    """An earlier version that still ran after the migration stored them."""
+    old = await ended(store, await submit())
+    async with store.write() as tx:
+        await tx.execute(update(tables.log_sizes).values(bytes=5 * KIB))
+        assert not await log_sizes.remove_oldest(tx, old.id, LINES, 10 * KIB)
+        assert (await tx.execute(select(tables.log_sizes.c.bytes))).scalar_one() == 0
+    await written(store, old, 1)
+    async with store.read() as tx:
+        assert (await tx.execute(select(tables.log_sizes.c.bytes))).scalar_one() == KIB

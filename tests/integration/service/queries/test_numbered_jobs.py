@@ -130,6 +130,23 @@ async def test_pages_are_as_of_one_time_whatever_jobs_do(
     assert found == [*((id_, number) for number, id_ in having), *((id_, None) for id_ in none)]
 
 
+async def test_a_job_that_ended_without_a_stored_duration_is_listed_last(store: Store, submit: Submit) -> None:
+    """An earlier version that still ran after the migration ended it."""
+    first = await submit()
+    ended = {"started_at": 900.0, "finished_at": 950.0}
+    rows = [{**ended, "duration_s": 50.0}, ended, {"started_at": 900.0}, {"started_at": 900.0, "finished_at": AT + 1}]
+    async with store.write() as tx:
+        stored, without, runs, ends_later = await _copies(tx, first.id, rows)
+    for limit in (1, 10):
+        seen: list[Place] = []
+        for _ in range(6):
+            async with store.read() as tx:
+                numbering = Numbering(Sort(Order.DURATION, True), AT)
+                seen += await numbered_jobs.page(tx, Filter(), numbering, seen[-1] if seen else None, limit)
+        found = [(one.id, one.number) for one in seen]
+        assert found == [(ends_later, 100.0), (runs, 100.0), (stored, 50.0), (first.id, None), (without, None)]
+
+
 async def test_a_job_that_ends_keeps_its_duration_and_its_device_time(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     batch = event_batch(state("starting"), state("running"), state("succeeded"))

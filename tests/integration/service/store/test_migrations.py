@@ -1,6 +1,7 @@
 """What a migration makes of rows that were stored before it, on both databases."""
 
 import json
+import struct
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from harness.events import logged
-from sqlalchemy import JSON, Connection, column, insert, select, table, text, update
+from sqlalchemy import JSON, Connection, Engine, column, event, insert, select, table, text, update
 
 from shardyard.service.dispatch import retention
 from shardyard.service.dispatch.admission import admit
@@ -21,11 +22,11 @@ from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import checkpoints as rows
-from shardyard.service.store import events, leases, log_sizes, logs, nodes, orders, rank_samples, tables, traces
+from shardyard.service.store import events, leases, log_sizes, logs, nodes, orders, rank_samples, schema, tables, traces
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
-from shardyard.service.store.program_tables import metric_series
+from shardyard.service.store.program_tables import metric_chunks, metric_series
 from shardyard.service.store.revision import MIGRATIONS
 from shardyard.service.store.schema import upgrade
 
@@ -34,6 +35,11 @@ from ..gang_events import event_batch, state
 from .test_revision import unchecked
 
 NODE = {"id": "n1", "host": "h1", "alive": True, "cpu": 1.0, "gpu": 0.0, "cpu_used": 0.0, "gpu_used": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def _used_by_none_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "SETTLE_S", 0.0)
 
 
 def downgraded(revision: str, connection: Connection) -> None:
@@ -338,3 +344,35 @@ async def test_what_jobs_are_sorted_by_is_found_in_what_was_stored(
     await back_and_forth(database_url, "0041")
     after = await found()
     assert after[0] == (job.id, pytest.approx(before[0][1]), pytest.approx(before[0][2])) and after[1:] == before[1:]
+
+
+async def test_extremes_of_many_metrics_are_stored_by_few_statements(
+    database_url: str, store: Store, submit: Submit
+) -> None:
+    job = await submit()
+    count = 2000
+    series = [{"job_id": job.id, "number": n, "name": f"m{n:04}", "width": 1, "run": 1} for n in range(count)]
+    chunks = [
+        {"job_id": job.id, "number": n, "chunk": chunk, "packed": struct.pack("<HIddd", 0, 1, n - chunk, n + chunk, n)}
+        for n in range(count)
+        for chunk in range(1 + n % 2)
+    ]
+    async with store.write() as tx:
+        await tx.execute(insert(metric_series), [{**row, "last_step": 1} for row in series])
+        await tx.execute(insert(metric_chunks), chunks)
+    updates: list[str] = []
+
+    def executed(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.startswith("UPDATE metric_series"):
+            updates.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", executed)
+    try:
+        await back_and_forth(database_url, "0041")
+    finally:
+        event.remove(Engine, "before_cursor_execute", executed)
+    assert len(updates) == 2
+    async with store.read() as tx:
+        columns = (metric_series.c.lowest, metric_series.c.highest)
+        found = (await tx.execute(select(*columns).order_by(metric_series.c.number))).all()
+    assert [tuple(row) for row in found] == [(n - n % 2, n + n % 2) for n in range(count)]

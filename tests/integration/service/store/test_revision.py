@@ -106,6 +106,22 @@ async def test_the_database_is_asked_once_a_second_at_most(store: Store, monkeyp
     assert len(asked) == 1
 
 
+async def test_an_answer_that_waited_for_a_migration_is_not_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be that of before the migration."""
+    asked = []
+
+    async def waited(tx: AsyncConnection) -> str | None:
+        asked.append(tx)
+        await asyncio.sleep(0.1)
+        return NEWEST
+
+    monkeypatch.setattr(revision, "stored_revision", waited)
+    monkeypatch.setattr(revision, "CHECK_S", 0.05)
+    for _ in range(2):
+        await store.check()
+    assert len(asked) == 2
+
+
 async def test_a_column_that_a_migration_has_just_removed_is_no_damage(
     store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
