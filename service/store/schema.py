@@ -19,10 +19,11 @@ from .tables import METADATA
 _LOCK = 7_382_945_102
 
 
-async def upgrade(url: str) -> None:
+async def upgrade(url: str, *, existing: bool = True) -> None:
     """Migrate the database to this version's schema. Harmless when repeated or done by several processes at once.
 
-    Raises DatabaseError; SchemaTooNew and SchemaUnknown, without changing it, for a schema of another version or program.
+    `existing`: also the schema of an earlier version; otherwise SchemaTooOld is raised for it. Raises DatabaseError; SchemaTooNew and
+    SchemaUnknown, without changing it, for a schema of a newer version or another program.
     """
     parsed = parse(url)
     engine = writing_engine(parsed)
@@ -31,7 +32,7 @@ async def upgrade(url: str) -> None:
             async with engine.begin() as tx:
                 if tx.dialect.name == "postgresql":
                     await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-                await tx.run_sync(_upgrade)
+                await tx.run_sync(_upgrade, existing)
     except DatabaseMissing as error:
         if parsed.drivername.startswith("postgresql"):
             raise
@@ -42,14 +43,15 @@ async def upgrade(url: str) -> None:
         await engine.dispose()
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, existing: bool) -> None:
     heads = MigrationContext.configure(connection).get_current_heads()
     try:
         if heads:
             refuse_misfit(", ".join(sorted(heads)))
             return
     except SchemaTooOld:
-        pass
+        if not existing:
+            raise
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes |= {"connection": connection, "metadata": METADATA}
