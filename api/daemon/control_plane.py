@@ -113,7 +113,8 @@ def end_ray(settings: Settings) -> bool:
 
 async def _control_plane(settings: Settings, port: int | None, echo: Echo, echo_link: Echo) -> int:
     stop = _signals()
-    await upgrade(settings.database)
+    own = parse(settings.database).get_backend_name() == "sqlite"  # processes of an earlier version may use PostgreSQL
+    await upgrade(settings.database, existing=own)
     store, cluster, wake = Store(settings.database), Cluster(settings), asyncio.Event()
     app, authenticator = _app(settings, store, wake)
     listener = listen(settings.host, settings.port if port is None else port, exactly=port is not None)

@@ -56,6 +56,8 @@ _SQLITE_NO_TABLE: Final = re.compile(r"no such (table|column)|has no column name
 _POSTGRESQL: Final[dict[str, Kind]] = {
     "08": DatabaseUnreachable,
     "25006": DatabaseReadOnly,
+    "25P03": DatabaseBusy,
+    "25P04": DatabaseBusy,
     "28": DatabaseDenied,
     "3D": DatabaseMissing,
     "3F": SchemaDamaged,

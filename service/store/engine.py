@@ -12,17 +12,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import event, text
-from sqlalchemy.engine import URL, ExceptionContext
+from sqlalchemy import text
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ..database_errors import DatabaseError, DatabaseFull, DatabaseReadOnly, SchemaDamaged
-from ..database_url import parse, prepared, shown
-from ..errors import InvalidDatabase
+from ..database_url import parse, shown
 from ..failure_log import FailureLog
 from ..search_errors import TooManySearches
-from . import sqlite
+from . import postgresql, sqlite
 from .driver_errors import explained
 from .revision import RevisionCheck
 
@@ -164,43 +163,19 @@ class Store:
 
 
 def writing_engine(url: URL) -> AsyncEngine:
-    """An engine for migrations, which creates missing files."""
-    return _postgresql(url, 1, 0) if url.drivername.startswith("postgresql") else sqlite.engine(url, "create")
+    """An engine for migrations, which creates missing files and waits for locks as long as it takes."""
+    return (
+        postgresql.engine(url, 1, limited=False)
+        if url.drivername.startswith("postgresql")
+        else sqlite.engine(url, "create")
+    )
 
 
 def _engines(url: URL) -> _Engines:
     if url.drivername.startswith("postgresql"):
-        both = _postgresql(url, 10, 10)
+        both = postgresql.engine(url, 10, 10)
         # What one transaction reads is of one moment, as on SQLite: a job's cursor belongs to the curve that is read after it.
         reading = both.execution_options(isolation_level="REPEATABLE READ")
-        return _Engines(both, reading, _postgresql(url, SEARCHES, 0))
+        return _Engines(both, reading, postgresql.engine(url, SEARCHES))
     reading, searching = (sqlite.engine(url, "read", connections) for connections in (READERS, SEARCHES))
     return _Engines(sqlite.engine(url, "write"), reading, searching)
-
-
-def _postgresql(url: URL, connections: int, more: int) -> AsyncEngine:
-    url, arguments = prepared(url)
-    try:
-        engine = create_async_engine(
-            url,
-            pool_size=connections,
-            max_overflow=more,
-            pool_pre_ping=True,
-            connect_args={"connect_timeout": 10, **arguments},
-        )
-    except ModuleNotFoundError as error:
-        says = f"PostgreSQL needs the package {error.name}, which is not installed."
-        raise InvalidDatabase(
-            says, field="SHARDYARD_DATABASE_URL", remedy="pip install 'shardyard[postgres]'"
-        ) from None
-    event.listen(engine.sync_engine, "handle_error", _replace_what_fails_a_ping)
-    return engine
-
-
-def _replace_what_fails_a_ping(context: ExceptionContext) -> None:
-    """Have the pool replace a connection that fails its ping, whatever the error.
-
-    A task that is cancelled at an unlucky moment leaves a connection in the midst of a query, which psycopg reports as a misuse.
-    """
-    if context.is_pre_ping:
-        context.is_disconnect = True

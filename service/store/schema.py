@@ -28,10 +28,11 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 SETTLE_S: Final = 1.5 * CHECK_S
 
 
-async def upgrade(url: str) -> None:
+async def upgrade(url: str, *, existing: bool = True) -> None:
     """Migrate the database to this version's schema. Harmless when repeated or done by several processes at once.
 
-    Raises DatabaseError; SchemaTooNew and SchemaUnknown, without changing it, for a schema of another version or program.
+    `existing`: also the schema of an earlier version; otherwise SchemaTooOld is raised for it. Raises DatabaseError; SchemaTooNew and
+    SchemaUnknown, without changing it, for a schema of a newer version or another program.
     """
     parsed = parse(url)
     engine = writing_engine(parsed)
@@ -40,11 +41,15 @@ async def upgrade(url: str) -> None:
             async with engine.begin() as tx:
                 if tx.dialect.name == "postgresql":
                     await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+<<<<<<< HEAD
                 if await tx.run_sync(_is_current):
                     return
                 if tx.dialect.name == "postgresql":
                     await _stop_others(tx)
                 await tx.run_sync(_upgrade)
+=======
+                await tx.run_sync(_upgrade, existing)
+>>>>>>> db1
     except DatabaseMissing as error:
         if parsed.drivername.startswith("postgresql"):
             raise
@@ -55,13 +60,18 @@ async def upgrade(url: str) -> None:
         await engine.dispose()
 
 
+<<<<<<< HEAD
 def _is_current(connection: Connection) -> bool:
+=======
+def _upgrade(connection: Connection, existing: bool) -> None:
+>>>>>>> db1
     heads = MigrationContext.configure(connection).get_current_heads()
     if not heads:
         return False
     try:
         refuse_misfit(", ".join(sorted(heads)))
     except SchemaTooOld:
+<<<<<<< HEAD
         return False
     return True
 
@@ -98,6 +108,10 @@ async def _lock_all(tx: AsyncConnection, tables: list[str]) -> bool:
 
 
 def _upgrade(connection: Connection) -> None:
+=======
+        if not existing:
+            raise
+>>>>>>> db1
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes |= {"connection": connection, "metadata": METADATA}
