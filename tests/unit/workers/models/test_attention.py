@@ -48,6 +48,7 @@ def test_grouped_heads_of_a_kernel_equal_repeated_ones() -> None:
         ((9, 0), torch.bfloat16, 256, True),
         ((7, 5), torch.float16, 64, False),
         ((9, 0), torch.bfloat16, 264, False),
+        ((8, 6), torch.bfloat16, 224, False),
         ((9, 0), torch.float32, 64, False),
     ],
 )
