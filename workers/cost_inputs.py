@@ -28,7 +28,8 @@ def planned_setting(
 ) -> Setting:
     """The inputs of a memory plan for a run of `arch`, which may be a mixture of experts. Raises `Refusal`.
 
-    `capability`: that of the GPUs where it is known. It decides options of the spec that are `auto`.
+    `capability`: that of the GPUs where it is known. It decides options of the spec that are `auto`, and which
+    attention kernel runs.
     """
     facts = facts_of(arch)
     spec = choices(spec, facts, DeviceFacts(device, capability)).train
@@ -55,6 +56,7 @@ def planned_setting(
         loss_chunk=spec.loss_chunk(batch, arch.vocab),
         snapshots=spec.snapshot.every != 0,
         packed=spec.data.is_packed,
+        capability=capability,
         ends_apart=spec.ends_apart,
     )
 

@@ -5,6 +5,7 @@ from typing import Final
 from ..strategies.cost.plan import plan
 from . import own_plan
 from .cost_inputs import planned_setting
+from .device_choices import Capability
 from .models.presets import Architecture
 from .spec import TrainSpec
 
@@ -23,17 +24,19 @@ def off_plan(planned: int, peak: int) -> str | None:
     return f"The fullest rank peaks at {peak / 2**30:.1f} GiB, {abs(share):.0%} {side} the {planned / 2**30:.1f} GiB of its plan."
 
 
-def incident_text(train: TrainSpec, architecture: Architecture | None, peak: int) -> str | None:
-    """What an incident says of a measured `peak` of a run on GPUs; None: it has no plan, or is near it."""
-    planned = _planned(train, architecture)
+def incident_text(
+    train: TrainSpec, architecture: Architecture | None, peak: int, capability: Capability | None = None
+) -> str | None:
+    """What an incident says of a measured `peak` of a run on GPUs of this `capability`; None: it has no plan, or is near it."""
+    planned = _planned(train, architecture, capability)
     if not planned:
         return None
     return off_plan(planned, peak) if abs(peak - planned) >= _WORTH_AN_INCIDENT else None
 
 
-def _planned(train: TrainSpec, architecture: Architecture | None) -> int:
+def _planned(train: TrainSpec, architecture: Architecture | None, capability: Capability | None) -> int:
     """The planned peak; 0: there is no plan."""
     if architecture is not None:
-        return plan(planned_setting(train, architecture, "cuda")).peak
+        return plan(planned_setting(train, architecture, "cuda", capability)).peak
     found = own_plan.present(train)
     return 0 if found is None else own_plan.plan_of(found, "cuda").peak

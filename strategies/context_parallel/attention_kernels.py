@@ -16,13 +16,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from ..flash_rules import flash_takes
+
 Gradients = tuple[Tensor, Tensor, Tensor]
 
 _TRIED = ("2.13.",)
 HALVES: Final = (torch.bfloat16, torch.float16)
-#: CUDA's flash attention needs compute capability 8.0, and sizes of heads that are multiples of 8, up to 256.
-FLASH_CAPABILITY: Final = (8, 0)
-MOST_HEAD: Final = 256
+#: CUDA's flash attention needs sizes of heads that are multiples of this, beside what `flash_rules.py` says.
 HEAD_STEP: Final = 8
 
 
@@ -49,8 +49,9 @@ def kernel_for(q: Tensor) -> Kernel:
 
 def _fits_flash(q: Tensor) -> bool:
     """Whether CUDA's flash attention, which is called by itself here, takes such queries on their device."""
-    fits = q.dtype in HALVES and q.shape[-1] % HEAD_STEP == 0 and q.shape[-1] <= MOST_HEAD
-    return fits and torch.cuda.get_device_capability(q.device) >= FLASH_CAPABILITY
+    size = q.shape[-1]
+    fits = q.dtype in HALVES and size % HEAD_STEP == 0
+    return fits and flash_takes(size, torch.cuda.get_device_capability(q.device))
 
 
 def _math_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:

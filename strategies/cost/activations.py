@@ -11,7 +11,7 @@ bytes: 2 per element at 16 bits, 1 per dropout mask.
   one of them remains, a·s elements; fused attention keeps only the log-sum-exp, a.
 
 Llama differs in one term: SwiGLU keeps gate, silu(gate), up and their product, 4h. If the kernel does not support grouped heads, as
-on CPUs in fp32, key and value heads are repeated to all heads.
+in fp32 and on GPUs without flash attention, key and value heads are repeated to all heads.
 
 Full recompute keeps the block's input, d elements, not sharded, as in their table; with sequence parallelism d/t. Selective
 recompute keeps no more than theirs, which is all but the core. Ours also recomputes norms, activations and rotations, and keeps

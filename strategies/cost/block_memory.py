@@ -16,6 +16,7 @@ works with four copies of a chunk of scores, and with queries, keys and values o
 """
 
 from ..context_axes import key_copies
+from ..flash_rules import FLASH_CAPABILITY, flash_takes
 from ..layout import divides_hidden
 from ..packed_rules import CHUNK
 from .activations import Widths, kept
@@ -28,7 +29,7 @@ _WIDE, _INDEX = 4, 8
 def block_bytes(setting: Setting, mode: str) -> float:
     """Bytes per token that a block keeps under recompute `none`, `selective` or `full`."""
     of, layout = setting.decoder, setting.layout
-    repeated = setting.compute > 2 and not setting.packed
+    repeated = _repeats_keys(setting)
     again = mode == "selective" and of.experts is not None and setting.experts_together
     hidden = of.hidden * ((0 if again else setting.expert_rows) + of.shared_experts)
     key = of.key * key_copies(layout, of.kv_heads)
@@ -87,6 +88,13 @@ def gathered_weights(setting: Setting) -> float:
     if shape is None or shape.mode != "3d":
         return 0
     return setting.compute * 3 * (1 + of.gated) * of.hidden * of.dim / setting.layout.division.columns**2
+
+
+def _repeats_keys(setting: Setting) -> bool:
+    """Whether attention gets key and value heads repeated for each query head (`workers/models/attention.py`)."""
+    size = setting.decoder.query // setting.decoder.heads
+    flash = setting.device == "cpu" or flash_takes(size, setting.capability or FLASH_CAPABILITY)
+    return not setting.packed and (setting.compute > 2 or not flash)
 
 
 def _keeps_scores(setting: Setting) -> bool:

@@ -57,6 +57,7 @@ class Setting:
     loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
     snapshots: bool = False  # whether the state is copied to host memory
     packed: bool = False  # whether attention stays within documents
+    capability: tuple[int, int] | None = None  # of the GPUs; None: not known, taken as new
     ends_apart: bool = False  # whether the ranks of a pipeline with delayed gradients end a step at different times
 
     @property

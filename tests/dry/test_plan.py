@@ -209,6 +209,20 @@ def test_a_plan_is_near_the_peak(layout: dict[str, Any], changes: dict[str, Any]
     assert expected <= 1.25 * found
 
 
+@pytest.mark.parametrize("gpu", ["T4", "H100"])
+def test_a_plan_knows_the_attention_kernel_of_a_gpu(gpu: str, dry: DryRunner) -> None:
+    """Without flash attention key/value heads are repeated, and no scores are kept."""
+    more = {"model": {**LLAMA, "layers": 2}, "data": {"seq_len": 1024}, "global_batch": 4, "precision": "fp16"}
+    train, model = train_of({}, more), gpu_named(gpu)
+    architecture = train.architecture(256)
+    assert architecture is not None and model is not None
+    expected = plan(planned_setting(train, architecture, "cuda", model.capability)).peak
+    phases = dry.report({}, whole=True, on=gpu, **more).phases
+    found = max(phase.bytes for phase in phases if phase.phase not in ("build", "validation"))
+    assert found <= 1.05 * expected
+    assert expected <= 1.25 * found
+
+
 def widened(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A layout of the parity list, and the changes that give it the wide model."""
     layout, changes = ALL[name]

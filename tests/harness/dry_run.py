@@ -30,10 +30,17 @@ class DryRunner:
         self._process: subprocess.Popen[str] | None = None
 
     def report(
-        self, layout: dict[str, Any], rank: int = 0, *, whole: bool = False, races: bool = False, **changes: Any
+        self,
+        layout: dict[str, Any],
+        rank: int = 0,
+        *,
+        whole: bool = False,
+        races: bool = False,
+        on: str = "H100",
+        **changes: Any,
     ) -> DryRun:
         """The report of a small model's step on `layout`. Raises `Refusal`, and with `races` breaks off at a race."""
-        gpu, train = gpu_named("H100"), TrainSpec.model_validate({**SPEC, "layout": layout, **changes})
+        gpu, train = gpu_named(on), TrainSpec.model_validate({**SPEC, "layout": layout, **changes})
         assert gpu is not None
         answer = json.loads(self._asked(Request(train, 256, gpu, rank, whole, races=races).line()))
         if "refusal" in answer:

@@ -13,14 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...strategies.context_parallel.apply import Positions
+from ...strategies.context_parallel.attention_kernels import HALVES
 from ...strategies.context_parallel.packed_attention import packed_attention
 from ...strategies.context_parallel.ulysses import Attend
+from ...strategies.flash_rules import flash_takes
 from ...strategies.tensor_parallel.linear import Columns, each
 from .presets import Architecture
-
-#: The dtypes of CUDA's flash kernels, which support grouped heads. The memory-efficient kernel (the one for fp32) does
-#: not, and the fallback would hold seq² scores, so the wider dtypes repeat the key/value heads: the same numbers.
-_GROUPED = (torch.bfloat16, torch.float16)
 
 
 class Attention(nn.Module):
@@ -79,10 +77,27 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = No
     if starts is not None:
         return packed_attention(q, k, v, starts)
     group = q.shape[1] // k.shape[1]
-    if group > 1 and q.dtype not in _GROUPED:
+    if group > 1 and not _takes_groups(q):
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         group = 1
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=group > 1)
+
+
+def _takes_groups(q: Tensor) -> bool:
+    """Whether the fused kernel for such queries supports grouped heads: flash attention does.
+
+    The memory-efficient kernel, which CUDA has for all others, does not, and the fallback would hold seq² scores. With key/value heads
+    repeated the numbers are the same.
+    """
+    if q.dtype not in HALVES:
+        return False
+    return q.device.type != "cuda" or flash_takes(q.shape[-1], _capability(q.device))
+
+
+# A call in the compiled graph would keep the graph out of torch's cache.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 def first_positions(length: int, device: torch.device) -> Tensor:

@@ -44,6 +44,18 @@ def test_an_incident_is_of_many_bytes(preset: str, share: float, words: str | No
     assert found is None if words is None else words in (found or "")
 
 
+def test_an_incident_knows_the_kernels_of_the_gpu() -> None:
+    """A peak that is near the plan of an old GPU, whose attention repeats key/value heads, and above that of a new one."""
+    model = {"preset": "1.3B", "kv_heads": 2, "vocab": 32_000}
+    given = {"model": model, "data": {"seq_len": 1024}, "precision": "fp16", "steps": 2, "global_batch": 16}
+    train = TrainSpec.model_validate(given)
+    architecture = train.architecture(32_000)
+    assert architecture is not None
+    peak = plan(planned_setting(train, architecture, "cuda", (7, 5))).peak
+    assert incident_text(train, architecture, peak, (7, 5)) is None
+    assert "above" in (incident_text(train, architecture, peak, (8, 0)) or "")
+
+
 def test_a_module_of_the_users_own_has_the_plan_that_came_with_its_spec() -> None:
     train = TrainSpec.model_validate({"model": {"import": "a:b"}, "steps": 2, "global_batch": 8})
     assert incident_text(train, None, GIB) is None

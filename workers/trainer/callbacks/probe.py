@@ -85,7 +85,9 @@ class StepProbe(Callback):
             return
         self._compared = True
         parts = self._parts
-        if (text := incident_text(parts.spec, parts.architecture, event.memory["allocated"].max)) is not None:
+        capability = torch.cuda.get_device_capability(parts.mesh.device)
+        text = incident_text(parts.spec, parts.architecture, event.memory["allocated"].max, capability)
+        if text is not None:
             self._reporter.incident("memory_off_plan", text, event.step)
 
     def close(self) -> None:

@@ -56,6 +56,15 @@ def test_an_untried_torch_gets_the_naive_kernel(monkeypatch: pytest.MonkeyPatch)
         ((9, 0), torch.float32, 64, MATH),
         ((9, 0), torch.bfloat16, 60, MATH),
         ((9, 0), torch.bfloat16, 264, MATH),
+        ((8, 6), torch.bfloat16, 192, CUDA_FLASH),
+        ((8, 6), torch.bfloat16, 200, MATH),  # its backward pass would refuse them
+        ((8, 6), torch.bfloat16, 224, MATH),
+        ((8, 6), torch.bfloat16, 232, CUDA_FLASH),
+        ((8, 9), torch.float16, 224, MATH),
+        ((12, 0), torch.bfloat16, 224, MATH),
+        ((8, 0), torch.bfloat16, 224, CUDA_FLASH),
+        ((9, 0), torch.bfloat16, 224, CUDA_FLASH),
+        ((10, 0), torch.bfloat16, 224, CUDA_FLASH),
     ],
 )
 def test_a_gpu_gets_the_fused_kernel_only_where_that_runs(

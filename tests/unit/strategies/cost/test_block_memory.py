@@ -1,5 +1,6 @@
 """What selective recompute keeps of a mixture's experts: products expert by expert, but none of all experts together."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,30 @@ def setting(device: DeviceKind, precision: str, **model: Any) -> Setting:
     architecture = train.architecture(256)
     assert architecture is not None
     return planned_setting(train, architecture, device)
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision", "head_dim", "repeated"),
+    [
+        ((7, 5), "fp16", 16, True),
+        ((8, 0), "fp16", 16, False),
+        (None, "bf16", 256, False),
+        (None, "bf16", 264, True),
+        ((9, 0), "fp32", 16, True),
+    ],
+)
+def test_keys_are_repeated_where_the_kernel_knows_no_groups(
+    capability: tuple[int, int] | None, precision: str, head_dim: int, repeated: bool
+) -> None:
+    model = {"preset": "nano", "heads": 4, "kv_heads": 2, "dim": 4 * head_dim}
+    train = TrainSpec.model_validate({"model": model, "precision": precision, "steps": 2, "global_batch": 8})
+    architecture = train.architecture(256)
+    assert architecture is not None
+    found = planned_setting(train, architecture, "cuda", capability)
+    shared = replace(found, packed=True)  # packed documents: key/value heads as they are
+    turns = 2 * 4 * head_dim  # sine and cosine of packed documents
+    more = block_bytes(found, "none") - block_bytes(shared, "none") + turns
+    assert more == repeated * found.compute * 2 * (found.decoder.query - found.decoder.key)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Attention against its definition, written out naively."""
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from harness.decoders import tiny
+from torch._subclasses import FakeTensorMode
 
-from shardyard.workers.models.attention import Attention, causal_attention, rotary_table, rotate
+from shardyard.workers.models.attention import Attention, _capability, causal_attention, rotary_table, rotate
 
 
 def heads(count: int, seq: int, size: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -36,6 +39,48 @@ def test_grouped_heads_of_a_kernel_equal_repeated_ones() -> None:
     q, k, v = (heads(n, 16, 8, n, torch.bfloat16) for n in (4, 2, 2))
     repeated = causal_attention(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
     assert torch.equal(causal_attention(q, k, v), repeated)
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "size", "grouped"),
+    [
+        ((8, 0), torch.float16, 64, True),
+        ((9, 0), torch.bfloat16, 256, True),
+        ((7, 5), torch.float16, 64, False),
+        ((9, 0), torch.bfloat16, 264, False),
+        ((8, 6), torch.bfloat16, 224, False),
+        ((9, 0), torch.float32, 64, False),
+    ],
+)
+def test_a_gpu_gets_grouped_heads_only_where_flash_attention_runs(
+    capability: tuple[int, int], dtype: torch.dtype, size: int, grouped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other kernels know none, and the fallback would hold all scores."""
+    given: list[tuple[int, int, int, bool]] = []
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, is_causal: bool, enable_gqa: bool) -> None:
+        assert is_causal
+        given.append((q.shape[1], k.shape[1], v.shape[1], enable_gqa))
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    with FakeTensorMode():
+        q, k, v = (torch.empty(1, n, 8, size, device="cuda", dtype=dtype) for n in (4, 2, 2))
+        causal_attention(q, k, v)
+    assert given == [(4, 2, 2, True) if grouped else (4, 4, 4, False)]
+
+
+def test_a_compiled_graph_does_not_ask_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=7, minor=5))
+    calls: list[Any] = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Any:
+        calls.extend(node.target for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    compiled = torch.compile(lambda x: x + _capability(x.device)[0], backend=backend, fullgraph=True)
+    assert compiled(torch.zeros(1)) == 7
+    assert torch.cuda.get_device_capability not in calls
 
 
 def test_rotation_makes_scores_depend_on_distance_alone() -> None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from shardyard.strategies.telemetry.wait_time import StepTiming
 from shardyard.workers.spec import TrainSpec
@@ -47,7 +48,9 @@ def incidents(monkeypatch: pytest.MonkeyPatch, again: bool, **memory: int) -> li
             return {"traffic": {}, "traffic_sum": {}, "memory": held, "busy_s": [1.0], "wait_s": [0.0]}
 
     monkeypatch.setattr(probe, "Probe", Measured)
-    parts, reports = SimpleNamespace(spec=SPEC, architecture=SPEC.architecture(32_000)), Reports()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    mesh = SimpleNamespace(device=torch.device("cuda"))
+    parts, reports = SimpleNamespace(spec=SPEC, architecture=SPEC.architecture(32_000), mesh=mesh), Reports()
     callback = StepProbe(parts, reports, Instruments(), again)  # type: ignore[arg-type]
     for step in range(1, 7):
         callback.before_step(step)
