@@ -41,15 +41,11 @@ async def upgrade(url: str, *, existing: bool = True) -> None:
             async with engine.begin() as tx:
                 if tx.dialect.name == "postgresql":
                     await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-<<<<<<< HEAD
-                if await tx.run_sync(_is_current):
+                if await tx.run_sync(_is_current, existing):
                     return
                 if tx.dialect.name == "postgresql":
                     await _stop_others(tx)
                 await tx.run_sync(_upgrade)
-=======
-                await tx.run_sync(_upgrade, existing)
->>>>>>> db1
     except DatabaseMissing as error:
         if parsed.drivername.startswith("postgresql"):
             raise
@@ -60,18 +56,16 @@ async def upgrade(url: str, *, existing: bool = True) -> None:
         await engine.dispose()
 
 
-<<<<<<< HEAD
-def _is_current(connection: Connection) -> bool:
-=======
-def _upgrade(connection: Connection, existing: bool) -> None:
->>>>>>> db1
+def _is_current(connection: Connection, existing: bool) -> bool:
+    """Whether nothing is to be done. Raises as `upgrade`."""
     heads = MigrationContext.configure(connection).get_current_heads()
     if not heads:
         return False
     try:
         refuse_misfit(", ".join(sorted(heads)))
     except SchemaTooOld:
-<<<<<<< HEAD
+        if not existing:
+            raise
         return False
     return True
 
@@ -108,10 +102,6 @@ async def _lock_all(tx: AsyncConnection, tables: list[str]) -> bool:
 
 
 def _upgrade(connection: Connection) -> None:
-=======
-        if not existing:
-            raise
->>>>>>> db1
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes |= {"connection": connection, "metadata": METADATA}
