@@ -86,6 +86,7 @@ class Advance:
     def __init__(self, store: Store, settings: Settings, token: str) -> None:
         self._store, self._settings, self._token = store, settings, token
         self._waiting: set[str] = set()
+        self._put_off: dict[str, int] = {}  # sweep → the trial whose submission was put off last
 
     async def advance(self, row: RowMapping, busy: Sequence[RowMapping]) -> bool:
         """Take one step. `busy`: the sweep's rows of `rows.busy`, read under the lease.
@@ -105,13 +106,25 @@ class Advance:
         due: Sequence[RowMapping] = [one for one in busy if one["due"] is not None]
         if news or cancelling or not (due or found.id in self._waiting):
             due = await self._decide(found, news, cancelling)
-        for one in sorted(due, key=lambda one: _FIRST.index(one["due"]))[:_ACTS]:
-            await self._carry_out(found, one)
+        for one in self._ordered(found.id, due)[:_ACTS]:
+            if not await self._carry_out(found, one):
+                break
         return bool(due)
+
+    def _ordered(self, sweep_id: str, due: Sequence[RowMapping]) -> list[RowMapping]:
+        """In the order in which it is done. A trial whose submission was put off is submitted after the others."""
+        last = self._put_off.get(sweep_id, -1)
+
+        def place(one: RowMapping) -> tuple[int, bool]:
+            return _FIRST.index(one["due"]), one["due"] == "submit" and one["number"] <= last
+
+        return sorted(due, key=place)
 
     def forget(self, sweep_ids: Sequence[str]) -> None:
         """Keep only what is known of these sweeps."""
-        self._waiting &= set(sweep_ids)
+        known = set(sweep_ids)
+        self._waiting &= known
+        self._put_off = {one: number for one, number in self._put_off.items() if one in known}
 
     async def _news(self, found: _Sweep, trials: Sequence[RowMapping]) -> dict[int, dict[str, Any]]:
         """Trial → its columns that change: it came to a rung, its job ended, or a user resumed it."""
@@ -206,13 +219,23 @@ class Advance:
         self._waiting.discard(found.id)
         log.info("%s has %s: %d of %d trials ran to their end", found.id, state, done, len(final))
 
-    async def _carry_out(self, found: _Sweep, one: RowMapping) -> None:
-        """Do what is due for a trial's job, and store that it is done. What cannot be done yet stays due."""
-        done: dict[str, Any] = {"due": None}
+    async def _keep_lease(self, sweep_id: str) -> None:
+        """Prolong the lease when half of it is gone. Raises SweepLeaseLost if it is over."""
         async with self._store.read() as tx:
-            # Not on behalf of a lease that is over: the job may have been resumed by the next dispatcher since.
-            if not await rows.holds(tx, found.id, self._token):
-                raise SweepLeaseLost(f"the lease of {found.id} has expired")
+            left = await rows.left(tx, sweep_id, self._token)
+        if left < self._settings.lease_s / 2:
+            async with self._store.write() as tx:
+                if not await rows.prolong(tx, sweep_id, self._token, self._settings.lease_s):
+                    raise SweepLeaseLost(f"the lease of {sweep_id} has expired")
+
+    async def _carry_out(self, found: _Sweep, one: RowMapping) -> bool:
+        """Do what is due for a trial's job, and store that it is done. What cannot be done yet stays due.
+
+        False: a submission was put off, so those after it are, too. Each may take as long, and other sweeps wait meanwhile.
+        """
+        done: dict[str, Any] = {"due": None}
+        # Not on behalf of a lease that is over: the job may have been resumed by the next dispatcher since.
+        await self._keep_lease(found.id)
         try:
             match one["due"]:
                 case "submit":
@@ -227,10 +250,10 @@ class Advance:
                     await submitting.cancel(self._store, one["job_id"], found.row["actor"])
         except (JobPausing, DatabaseError) as error:
             log.debug("%s, trial %d: %s", found.id, one["number"], error)
-            return
+            return True
         except (ShardyardError, Refusal, ValidationError) as error:
             if getattr(error, "retry_after_s", None) is not None:
-                return
+                return not self._puts_off(found, one, error)
             if one["due"] == "submit" or not isinstance(error, JobEnded | JobNotFound | JobDeleted):
                 done |= {"standing": "over", "outcome": "refused", "message": _said(error)}
             elif one["due"] == "pause" or (one["due"] == "cancel" and isinstance(error, JobEnded)):
@@ -241,6 +264,14 @@ class Advance:
             await rows.change(tx, found.id, one["number"], done)
         if one["due"] == "cancel" or done.get("outcome") == "refused":
             self._waiting.discard(found.id)
+        return True
+
+    def _puts_off(self, found: _Sweep, one: RowMapping, error: Exception) -> bool:
+        """Whether what is tried again later is a submission."""
+        log.debug("%s, trial %d: %s", found.id, one["number"], error)
+        if one["due"] == "submit":
+            self._put_off[found.id] = one["number"]
+        return bool(one["due"] == "submit")
 
     async def _submit(self, found: _Sweep, one: RowMapping) -> str:
         document = trial_document(found.row["spec"], found.id, one["number"], one["parameters"])

@@ -207,6 +207,20 @@ async def test_a_lease_is_prolonged_when_half_of_it_is_left(store: Store, settin
     assert held == [True, False]
 
 
+async def test_acts_prolong_a_lease_that_is_half_over(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    for seconds, least in ((settings.lease_s / 3, settings.lease_s / 2), (600.0, 500.0)):
+        async with store.write() as tx:
+            assert await rows.take(tx, sweep.id, "t", seconds)
+            row = await rows.by_id(tx, sweep.id)
+        assert row is not None
+        await change(store, sweep, 0, {"due": "submit"})
+        await step(store, settings, row, "t")
+        async with store.read() as tx:
+            assert await rows.left(tx, sweep.id, "t") > least
+            assert await rows.left(tx, sweep.id, "other") == 0.0
+
+
 async def test_the_trials_of_a_cancelled_sweep_change_in_one_statement(store: Store, settings: Settings) -> None:
     sweep = await submit_sweep(store, settings, {"parameters": {"train.seed": {"min": 1, "max": 50}}, "search": "grid"})
     await cancel(store, sweep.id)
