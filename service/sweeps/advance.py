@@ -23,6 +23,7 @@ from ..jobs import submit as submitting
 from ..policies.asha import Action, Limits, Trial, decide
 from ..queries.sweeps import metric_of, rungs_of
 from ..settings import Settings
+from ..spec_files import SpecFiles
 from ..states import FINAL, State
 from ..store import sweeps as rows
 from ..store.engine import Store
@@ -81,12 +82,17 @@ class _Sweep:
 
 
 class Advance:
-    """Advances sweeps under one lease token. It keeps which sweeps wait for their trials, so that these are read only when one has news."""
+    """Advances sweeps under one lease token. It keeps which sweeps wait for their trials, so that these are read only when one has news.
+
+    And the threads that check the specs of their trials: a check that takes too long goes on, and keeps its turn until it ends.
+    """
 
     def __init__(self, store: Store, settings: Settings, token: str) -> None:
         self._store, self._settings, self._token = store, settings, token
         self._waiting: set[str] = set()
         self._put_off: dict[str, int] = {}  # sweep → the trial whose submission was put off last
+        self._all_files = SpecFiles()
+        self._files: dict[str, SpecFiles] = {}  # of each sweep, as its storage may be the only one that does not answer
 
     async def advance(self, row: RowMapping, busy: Sequence[RowMapping]) -> bool:
         """Take one step. `busy`: the sweep's rows of `rows.busy`, read under the lease.
@@ -125,6 +131,7 @@ class Advance:
         known = set(sweep_ids)
         self._waiting &= known
         self._put_off = {one: number for one, number in self._put_off.items() if one in known}
+        self._files = {one: files for one, files in self._files.items() if one in known}
 
     async def _news(self, found: _Sweep, trials: Sequence[RowMapping]) -> dict[int, dict[str, Any]]:
         """Trial → its columns that change: it came to a rung, its job ended, or a user resumed it."""
@@ -277,7 +284,8 @@ class Advance:
         document = trial_document(found.row["spec"], found.id, one["number"], one["parameters"])
         spec, digest = await asyncio.to_thread(spec_of, document)
         key, actor = f"{found.id}-{one['number']}", found.row["actor"]
-        job, _ = await submitting.submit(self._store, self._settings, spec, key, digest, actor)
+        files = self._files.setdefault(found.id, self._all_files.apart())
+        job, _ = await submitting.submit(self._store, self._settings, spec, key, digest, actor, files)
         return job.id
 
 
