@@ -25,6 +25,7 @@ from ..queries.sweeps import metric_of, rungs_of
 from ..settings import Settings
 from ..spec_files import SpecFiles
 from ..states import FINAL, State
+from ..store import jobs as job_rows
 from ..store import sweeps as rows
 from ..store.engine import Store
 from ..sweep_spec import Sweep
@@ -168,8 +169,7 @@ class Advance:
             changes[number] = changes.get(number, {}) | following[number]
         await self._choose_parameters(found, after, changes)
         async with self._store.write() as tx:
-            if await rows.lock(tx, found.id, self._token) is None:
-                raise SweepLeaseLost(f"another dispatcher advances {found.id}")
+            await self._locked(tx, found.id)
             await rows.change_all(tx, found.id, changes)
             final = [{**one, **changes.get(one["number"], {})} for one in after]
             if all(one["standing"] in ("done", "over") and one["due"] is None for one in final):
@@ -243,6 +243,9 @@ class Advance:
         done: dict[str, Any] = {"due": None}
         # Not on behalf of a lease that is over: the job may have been resumed by the next dispatcher since.
         await self._keep_lease(found.id)
+        if one["due"] == "submit" and found.row["state"] == "cancelling":
+            await self._leave_out(found, one)
+            return True
         try:
             match one["due"]:
                 case "submit":
@@ -266,8 +269,7 @@ class Advance:
             elif one["due"] == "pause" or (one["due"] == "cancel" and isinstance(error, JobEnded)):
                 done |= {"standing": "active", "outcome": None}  # the job was faster, or a user; its end is news later
         async with self._store.write() as tx:
-            if await rows.lock(tx, found.id, self._token) is None:
-                raise SweepLeaseLost(f"another dispatcher advances {found.id}")
+            await self._locked(tx, found.id)
             await rows.change(tx, found.id, one["number"], done)
         if one["due"] == "cancel" or done.get("outcome") == "refused":
             self._waiting.discard(found.id)
@@ -283,10 +285,36 @@ class Advance:
     async def _submit(self, found: _Sweep, one: RowMapping) -> str:
         document = trial_document(found.row["spec"], found.id, one["number"], one["parameters"])
         spec, digest = await asyncio.to_thread(spec_of, document)
-        key, actor = f"{found.id}-{one['number']}", found.row["actor"]
         files = self._files.setdefault(found.id, self._all_files.apart())
-        job, _ = await submitting.submit(self._store, self._settings, spec, key, digest, actor, files)
+
+        async def guard(tx: AsyncConnection) -> None:
+            await self._locked(tx, found.id)
+
+        request = submitting.Request(_key(found, one), digest, found.row["actor"], guard=guard)
+        job, _ = await submitting.requested(self._store, self._settings, spec, request, files)
         return job.id
+
+    async def _leave_out(self, found: _Sweep, one: RowMapping) -> None:
+        """A trial of a cancelled sweep is due to be submitted: note its job if it has one already, else it is over.
+
+        No job of it comes later. A predecessor whose lease is over may still be submitting it, but stores a job only under the sweep's
+        lock and with its own token: either that is done before we look, or it finds that the token is ours.
+        """
+        async with self._store.write() as tx:
+            await self._locked(tx, found.id)
+            job = await job_rows.by_key(tx, _key(found, one))
+            left = {"standing": "over", "outcome": "cancelled"} if job is None else {"job_id": job["id"]}
+            await rows.change(tx, found.id, one["number"], {"due": None, **left})
+
+    async def _locked(self, tx: AsyncConnection, sweep_id: str) -> None:
+        """Lock the sweep until the transaction's end. Raises SweepLeaseLost."""
+        if await rows.lock(tx, sweep_id, self._token) is None:
+            raise SweepLeaseLost(f"another dispatcher advances {sweep_id}")
+
+
+def _key(found: _Sweep, one: RowMapping) -> str:
+    """The idempotency key of a trial's job."""
+    return f"{found.id}-{one['number']}"
 
 
 def _news_of(found: _Sweep, one: RowMapping, measured: Sequence[float | None]) -> dict[str, Any]:
@@ -317,7 +345,8 @@ def _ending(found: _Sweep, one: RowMapping) -> dict[str, Any]:
 def _give_up(after: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """The changes of the trials that have not ended, when the sweep is cancelled.
 
-    A trial that is due to be submitted may have a job already, which is not noted: it is given up when its job is known.
+    A trial that is due to be submitted may have a job already, which is not noted: `_leave_out` looks for it, and what it finds is
+    given up with the next step.
     """
     left = [one for one in after if one["standing"] not in ("done", "over") and one["due"] != "submit"]
     return {

@@ -1,26 +1,20 @@
 """One sweep, step by step: what is due is done by the dispatcher that finds it, also for the second time."""
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
-from harness.patience import PATIENCE_S
 from harness.stored_checkpoints import save_checkpoint
-from sqlalchemy.engine import RowMapping
 
 from shardyard.service.database_errors import DatabaseError, DatabaseUnreachable
 from shardyard.service.errors import InvalidSpec, SweepEnded, SweepNotFound
 from shardyard.service.jobs import submit as job_submitting
-from shardyard.service.jobs import validation
 from shardyard.service.jobs.delete import delete
 from shardyard.service.queries import jobs
 from shardyard.service.queries import sweeps as queries
-from shardyard.service.schemas.sweep import SweepDetail
 from shardyard.service.settings import Settings
-from shardyard.service.spec_files import AT_ONCE, SpecFiles
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import sweeps as rows
@@ -30,29 +24,9 @@ from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
 from shardyard.service.sweeps.submit import cancel
 
 from ..conftest import Submit
-from .learning import counted, submit_sweep, trials_of
+from .learning import advance, change, counted, step, submit_sweep, trials_of
 
 SWEEP = {"parameters": {"train.optimizer.lr": [0.1, 0.2]}, "search": "grid", "asha": {"min_steps": 3}}
-
-
-async def advance(store: Store, settings: Settings, sweep: SweepDetail, token: str = "t") -> bool:
-    """A step of a dispatcher that remembers nothing."""
-    async with store.write() as tx:
-        assert await rows.take(tx, sweep.id, token, 600.0)
-        row = await rows.by_id(tx, sweep.id)
-    assert row is not None
-    return await step(store, settings, row, token)
-
-
-async def step(store: Store, settings: Settings, row: RowMapping, token: str) -> bool:
-    async with store.read() as tx:
-        busy = await rows.busy(tx, [row["id"]])
-    return await Advance(store, settings, token).advance(row, busy)
-
-
-async def change(store: Store, sweep: SweepDetail, number: int, values: Mapping[str, Any]) -> None:
-    async with store.write() as tx:
-        await rows.change(tx, sweep.id, number, values)
 
 
 async def test_a_submission_that_was_not_noted_gives_the_same_job(store: Store, settings: Settings) -> None:
@@ -284,7 +258,7 @@ async def test_a_change_whose_answer_is_lost_is_decided_on_once_more(
 
     dispatcher = Advance(store, settings, "t")
     monkeypatch.setattr(rows, "change", stored_and_lost)
-    monkeypatch.setattr(job_submitting, "submit", refused)
+    monkeypatch.setattr(job_submitting, "requested", refused)
     async with store.read() as tx:
         busy = await rows.busy(tx, [sweep.id])
     with pytest.raises(DatabaseError):
@@ -339,31 +313,3 @@ async def test_a_trial_that_may_not_begin_says_why(store: Store, settings: Setti
     found = await queries.get_sweep(store, sweep.id)
     said = f"{source.id} was deleted by tester."
     assert (found.state, found.counts, found.message) == ("failed", {"refused": 2}, said)
-
-
-async def test_a_sweep_whose_checks_do_not_end_has_few_threads(
-    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = settings.model_copy(update={"local_files": True})
-    sweep = await submit_sweep(store, settings, {"parameters": {"train.seed": {"min": 1, "max": 4}}, "search": "grid"})
-    async with store.write() as tx:
-        assert await rows.take(tx, sweep.id, "t", 600.0)
-        row = await rows.by_id(tx, sweep.id)
-    assert row is not None
-    gate, running = threading.Event(), [0]
-
-    def blocks(*_: Any) -> None:
-        running[0] += 1
-        gate.wait(PATIENCE_S)
-
-    monkeypatch.setattr(validation, "_check_files", blocks)
-    monkeypatch.setattr(SpecFiles.__init__, "__defaults__", (0.1, PATIENCE_S))
-    dispatcher = Advance(store, settings, "t")
-    try:
-        for _ in range(2 * AT_ONCE):
-            async with store.read() as tx:
-                busy = await rows.busy(tx, [sweep.id])
-            await dispatcher.advance(row, busy)
-        assert 1 <= running[0] <= AT_ONCE
-    finally:
-        gate.set()
