@@ -54,6 +54,12 @@ class SpecFiles:
         self._calls = BlockingCalls("files of a spec", AT_ONCE, limit_s)
         self._searches = BlockingCalls("layout of a spec", 1, search_s)
 
+    def apart(self) -> "SpecFiles":
+        """One with turns of its own for files, so that files that do not answer delay no others. The turn for searches is shared."""
+        found = SpecFiles(self._limit_s, self._search_s)
+        found._searches = self._searches
+        return found
+
     async def look(self, work: Callable[[float], T]) -> T:
         """Run `work` with the deadline (`time.monotonic`) of its folder walks. Returns and raises as `work`.
 

@@ -1,6 +1,7 @@
 """Advances the sweeps that this dispatcher holds, and takes over those that no dispatcher does."""
 
 import logging
+import time
 from collections.abc import Collection, Sequence
 from typing import Final
 from uuid import uuid4
@@ -33,6 +34,7 @@ class SweepRunner:
         changed, after, known = False, "", []
         self._broken.clear()
         while True:
+            begun = time.monotonic()
             async with self._store.read() as tx:
                 found = await rows.to_advance(tx, self._token, _PAGE, after, lease_s=self._settings.lease_s)
             held = {row["id"] for row in found if row["held"] or await self._take(row["id"])}
@@ -40,7 +42,8 @@ class SweepRunner:
             for row in found:
                 known.append(row["id"])
                 if row["id"] in held:
-                    changed |= await self._step(row, busy.get(row["id"], []))
+                    late = time.monotonic() - begun > self._settings.lease_s / 4
+                    changed |= await (self._late_step(row["id"]) if late else self._step(row, busy.get(row["id"], [])))
             if len(found) < _PAGE:
                 break
             after = found[-1]["id"]
@@ -58,6 +61,15 @@ class SweepRunner:
                 for one in await rows.busy(tx, sorted(sweep_ids)):
                     found.setdefault(one["sweep_id"], []).append(one)
         return found
+
+    async def _late_step(self, sweep_id: str) -> bool:
+        """Advance a sweep that has waited for others: take its lease once more, which may be another dispatcher's by now, and read it."""
+        if not await self._take(sweep_id):
+            return False
+        async with self._store.read() as tx:
+            row = await rows.by_id(tx, sweep_id)
+        busy = await self._busy([sweep_id])
+        return row is not None and await self._step(row, busy.get(sweep_id, []))
 
     async def _step(self, row: RowMapping, busy: Sequence[RowMapping]) -> bool:
         """Advance one sweep. A sweep that cannot be advanced stops no other."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -40,17 +40,21 @@ from .transitions import Cause, move
 
 @dataclass(frozen=True)
 class Request:
-    """Who submits the job, with which idempotency key and digest of the body, as the retry of which job, and with which text."""
+    """Who submits the job, with which idempotency key and digest of the body, as the retry of which job, and with which text.
+
+    `guard` begins the transaction that stores the job: if it raises, nothing is stored.
+    """
 
     idempotency_key: str | None
     body_hash: str
     actor: str
     retry_of: str | None = None
     text: SpecText | None = None
+    guard: Callable[[AsyncConnection], Awaitable[None]] | None = None
 
     def columns(self) -> dict[str, Any]:
         """Of the job's row."""
-        return {name: value for name, value in asdict(self).items() if name != "text"}
+        return {name: getattr(self, name) for name in ("idempotency_key", "body_hash", "actor", "retry_of")}
 
 
 async def submit(
@@ -95,6 +99,8 @@ async def create(
     row = await row_of(store, settings, spec, files or SpecFiles())
     row |= request.columns() | {"parent": job_in(row["resume"]) if row["resume"] else None}
     async with store.write() as tx:
+        if request.guard is not None:
+            await request.guard(tx)
         await _keep_sources(tx, row)
         if row["elastic"]:
             row["elastic_at"] = unix_now(tx) + spec.policy.elastic_grace_s

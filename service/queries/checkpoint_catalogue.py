@@ -59,20 +59,31 @@ async def seen(
     """Apply the result or error of an operation on a checkpoint. `at`: its step, and the position of the event of its save."""
     step, position = at
     result = result or {}
+    newest = await events.of_step(tx, job_id, "checkpoint", step)
+    later = newest if newest is not None and newest["position"] > position else None
     if result.get("pinned") is True:
-        await checkpoint_pins.put(tx, job_id, step, result["digest"])
-        await models.note_digest(tx, job_id, step, result["digest"])
+        await _pinned(tx, job_id, step, result["digest"], later)
     elif result.get("pinned") is False:
         await checkpoint_pins.remove(tx, job_id, step)
     verdict = result.get("verdict")
     state = _FAILED.get(error["code"]) if error else _FOUND.get(str(verdict))
-    newest = None if state in (None, "present") else await events.of_step(tx, job_id, "checkpoint", step)
-    if newest is not None and newest["position"] > position:
+    if state not in (None, "present") and later is not None:
         return  # it was of files that a later save of the step has replaced
     if state is not None:
         await rows.put(tx, job_id, step, state)
     if state == "deleted":  # its pin was a file in its folder
         await checkpoint_pins.remove(tx, job_id, step)
+
+
+async def _pinned(tx: AsyncConnection, job_id: str, step: int, digest: str, later: RowMapping | None) -> None:
+    """Store a pin that found this manifest's checksum. `later`: the save of the step, if there is one, that the operation did not know.
+
+    A later save may have come before the pin's file or after it: either way the pin keeps that save's files now.
+    """
+    of_later = None if later is None else later["data"].get("digest")
+    await checkpoint_pins.put(tx, job_id, step, of_later or digest)
+    if digest != of_later:
+        await models.note_digest(tx, job_id, step, digest)
 
 
 async def states(tx: AsyncConnection, job_id: str, steps: list[int]) -> dict[int, CheckpointState]:

@@ -77,10 +77,18 @@ async def take(tx: AsyncConnection, sweep_id: str, token: str, seconds: float) -
     return (await tx.execute(taken)).first() is not None
 
 
-async def holds(tx: AsyncConnection, sweep_id: str, token: str) -> bool:
-    """Whether the lease has not expired, and is this token's."""
+async def left(tx: AsyncConnection, sweep_id: str, token: str) -> float:
+    """Seconds for which this token still holds the lease; 0: it has expired, or is another's."""
+    mine = (sweeps.c.id == sweep_id, sweeps.c.lease_token == token)
+    found = (await tx.execute(select(sweeps.c.free_at - unix_now(tx)).where(*mine))).scalar_one_or_none()
+    return max(0.0, float(found or 0.0))
+
+
+async def prolong(tx: AsyncConnection, sweep_id: str, token: str, seconds: float) -> bool:
+    """Compare-and-set: prolong a lease. False: it has expired, or is another's."""
     mine = (sweeps.c.id == sweep_id, sweeps.c.lease_token == token, sweeps.c.free_at > unix_now(tx))
-    return (await tx.execute(select(sweeps.c.id).where(*mine))).first() is not None
+    prolonged = update(sweeps).where(*mine).values(free_at=unix_now(tx) + seconds).returning(sweeps.c.id)
+    return (await tx.execute(prolonged)).first() is not None
 
 
 async def release(tx: AsyncConnection, token: str) -> None:

@@ -23,7 +23,9 @@ from ..jobs import submit as submitting
 from ..policies.asha import Action, Limits, Trial, decide
 from ..queries.sweeps import metric_of, rungs_of
 from ..settings import Settings
+from ..spec_files import SpecFiles
 from ..states import FINAL, State
+from ..store import jobs as job_rows
 from ..store import sweeps as rows
 from ..store.engine import Store
 from ..sweep_spec import Sweep
@@ -81,11 +83,17 @@ class _Sweep:
 
 
 class Advance:
-    """Advances sweeps under one lease token. It keeps which sweeps wait for their trials, so that these are read only when one has news."""
+    """Advances sweeps under one lease token. It keeps which sweeps wait for their trials, so that these are read only when one has news.
+
+    And the threads that check the specs of their trials: a check that takes too long goes on, and keeps its turn until it ends.
+    """
 
     def __init__(self, store: Store, settings: Settings, token: str) -> None:
         self._store, self._settings, self._token = store, settings, token
         self._waiting: set[str] = set()
+        self._put_off: dict[str, int] = {}  # sweep → the trial whose submission was put off last
+        self._all_files = SpecFiles()
+        self._files: dict[str, SpecFiles] = {}  # of each sweep, as its storage may be the only one that does not answer
 
     async def advance(self, row: RowMapping, busy: Sequence[RowMapping]) -> bool:
         """Take one step. `busy`: the sweep's rows of `rows.busy`, read under the lease.
@@ -105,13 +113,26 @@ class Advance:
         due: Sequence[RowMapping] = [one for one in busy if one["due"] is not None]
         if news or cancelling or not (due or found.id in self._waiting):
             due = await self._decide(found, news, cancelling)
-        for one in sorted(due, key=lambda one: _FIRST.index(one["due"]))[:_ACTS]:
-            await self._carry_out(found, one)
+        for one in self._ordered(found.id, due)[:_ACTS]:
+            if not await self._carry_out(found, one):
+                break
         return bool(due)
+
+    def _ordered(self, sweep_id: str, due: Sequence[RowMapping]) -> list[RowMapping]:
+        """In the order in which it is done. A trial whose submission was put off is submitted after the others."""
+        last = self._put_off.get(sweep_id, -1)
+
+        def place(one: RowMapping) -> tuple[int, bool]:
+            return _FIRST.index(one["due"]), one["due"] == "submit" and one["number"] <= last
+
+        return sorted(due, key=place)
 
     def forget(self, sweep_ids: Sequence[str]) -> None:
         """Keep only what is known of these sweeps."""
-        self._waiting &= set(sweep_ids)
+        known = set(sweep_ids)
+        self._waiting &= known
+        self._put_off = {one: number for one, number in self._put_off.items() if one in known}
+        self._files = {one: files for one, files in self._files.items() if one in known}
 
     async def _news(self, found: _Sweep, trials: Sequence[RowMapping]) -> dict[int, dict[str, Any]]:
         """Trial → its columns that change: it came to a rung, its job ended, or a user resumed it."""
@@ -148,8 +169,7 @@ class Advance:
             changes[number] = changes.get(number, {}) | following[number]
         await self._choose_parameters(found, after, changes)
         async with self._store.write() as tx:
-            if await rows.lock(tx, found.id, self._token) is None:
-                raise SweepLeaseLost(f"another dispatcher advances {found.id}")
+            await self._locked(tx, found.id)
             await rows.change_all(tx, found.id, changes)
             final = [{**one, **changes.get(one["number"], {})} for one in after]
             if all(one["standing"] in ("done", "over") and one["due"] is None for one in final):
@@ -206,13 +226,26 @@ class Advance:
         self._waiting.discard(found.id)
         log.info("%s has %s: %d of %d trials ran to their end", found.id, state, done, len(final))
 
-    async def _carry_out(self, found: _Sweep, one: RowMapping) -> None:
-        """Do what is due for a trial's job, and store that it is done. What cannot be done yet stays due."""
-        done: dict[str, Any] = {"due": None}
+    async def _keep_lease(self, sweep_id: str) -> None:
+        """Prolong the lease when half of it is gone. Raises SweepLeaseLost if it is over."""
         async with self._store.read() as tx:
-            # Not on behalf of a lease that is over: the job may have been resumed by the next dispatcher since.
-            if not await rows.holds(tx, found.id, self._token):
-                raise SweepLeaseLost(f"the lease of {found.id} has expired")
+            left = await rows.left(tx, sweep_id, self._token)
+        if left < self._settings.lease_s / 2:
+            async with self._store.write() as tx:
+                if not await rows.prolong(tx, sweep_id, self._token, self._settings.lease_s):
+                    raise SweepLeaseLost(f"the lease of {sweep_id} has expired")
+
+    async def _carry_out(self, found: _Sweep, one: RowMapping) -> bool:
+        """Do what is due for a trial's job, and store that it is done. What cannot be done yet stays due.
+
+        False: a submission was put off, so those after it are, too. Each may take as long, and other sweeps wait meanwhile.
+        """
+        done: dict[str, Any] = {"due": None}
+        # Not on behalf of a lease that is over: the job may have been resumed by the next dispatcher since.
+        await self._keep_lease(found.id)
+        if one["due"] == "submit" and found.row["state"] == "cancelling":
+            await self._leave_out(found, one)
+            return True
         try:
             match one["due"]:
                 case "submit":
@@ -227,27 +260,61 @@ class Advance:
                     await submitting.cancel(self._store, one["job_id"], found.row["actor"])
         except (JobPausing, DatabaseError) as error:
             log.debug("%s, trial %d: %s", found.id, one["number"], error)
-            return
+            return True
         except (ShardyardError, Refusal, ValidationError) as error:
             if getattr(error, "retry_after_s", None) is not None:
-                return
+                return not self._puts_off(found, one, error)
             if one["due"] == "submit" or not isinstance(error, JobEnded | JobNotFound | JobDeleted):
                 done |= {"standing": "over", "outcome": "refused", "message": _said(error)}
             elif one["due"] == "pause" or (one["due"] == "cancel" and isinstance(error, JobEnded)):
                 done |= {"standing": "active", "outcome": None}  # the job was faster, or a user; its end is news later
         async with self._store.write() as tx:
-            if await rows.lock(tx, found.id, self._token) is None:
-                raise SweepLeaseLost(f"another dispatcher advances {found.id}")
+            await self._locked(tx, found.id)
             await rows.change(tx, found.id, one["number"], done)
         if one["due"] == "cancel" or done.get("outcome") == "refused":
             self._waiting.discard(found.id)
+        return True
+
+    def _puts_off(self, found: _Sweep, one: RowMapping, error: Exception) -> bool:
+        """Whether what is tried again later is a submission."""
+        log.debug("%s, trial %d: %s", found.id, one["number"], error)
+        if one["due"] == "submit":
+            self._put_off[found.id] = one["number"]
+        return bool(one["due"] == "submit")
 
     async def _submit(self, found: _Sweep, one: RowMapping) -> str:
         document = trial_document(found.row["spec"], found.id, one["number"], one["parameters"])
         spec, digest = await asyncio.to_thread(spec_of, document)
-        key, actor = f"{found.id}-{one['number']}", found.row["actor"]
-        job, _ = await submitting.submit(self._store, self._settings, spec, key, digest, actor)
+        files = self._files.setdefault(found.id, self._all_files.apart())
+
+        async def guard(tx: AsyncConnection) -> None:
+            await self._locked(tx, found.id)
+
+        request = submitting.Request(_key(found, one), digest, found.row["actor"], guard=guard)
+        job, _ = await submitting.requested(self._store, self._settings, spec, request, files)
         return job.id
+
+    async def _leave_out(self, found: _Sweep, one: RowMapping) -> None:
+        """A trial of a cancelled sweep is due to be submitted: note its job if it has one already, else it is over.
+
+        No job of it comes later. A predecessor whose lease is over may still be submitting it, but stores a job only under the sweep's
+        lock and with its own token: either that is done before we look, or it finds that the token is ours.
+        """
+        async with self._store.write() as tx:
+            await self._locked(tx, found.id)
+            job = await job_rows.by_key(tx, _key(found, one))
+            left = {"standing": "over", "outcome": "cancelled"} if job is None else {"job_id": job["id"]}
+            await rows.change(tx, found.id, one["number"], {"due": None, **left})
+
+    async def _locked(self, tx: AsyncConnection, sweep_id: str) -> None:
+        """Lock the sweep until the transaction's end. Raises SweepLeaseLost."""
+        if await rows.lock(tx, sweep_id, self._token) is None:
+            raise SweepLeaseLost(f"another dispatcher advances {sweep_id}")
+
+
+def _key(found: _Sweep, one: RowMapping) -> str:
+    """The idempotency key of a trial's job."""
+    return f"{found.id}-{one['number']}"
 
 
 def _news_of(found: _Sweep, one: RowMapping, measured: Sequence[float | None]) -> dict[str, Any]:
@@ -278,7 +345,8 @@ def _ending(found: _Sweep, one: RowMapping) -> dict[str, Any]:
 def _give_up(after: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """The changes of the trials that have not ended, when the sweep is cancelled.
 
-    A trial that is due to be submitted may have a job already, which is not noted: it is given up when its job is known.
+    A trial that is due to be submitted may have a job already, which is not noted: `_leave_out` looks for it, and what it finds is
+    given up with the next step.
     """
     left = [one for one in after if one["standing"] not in ("done", "over") and one["due"] != "submit"]
     return {

@@ -64,6 +64,22 @@ async def test_what_blocks_is_refused_and_takes_one_turn(blocked: threading.Even
     await _answered(files)  # ... until one ends
 
 
+async def test_files_that_do_not_answer_take_no_turns_of_others_and_searches_share_one(
+    blocked: threading.Event,
+) -> None:
+    files = SpecFiles(limit_s=0.05, search_s=PATIENCE_S)
+    first, second = files.apart(), files.apart()
+    for _ in range(spec_files.AT_ONCE + 1):
+        with pytest.raises(FilesTooSlow):
+            await first.look(lambda _: blocked.wait())
+    await _answered(second)
+    searches = [asyncio.create_task(one.search(blocked.wait)) for one in (first, second)]
+    await asyncio.sleep(0.05)
+    assert sum(thread.name == "layout of a spec" for thread in threading.enumerate()) == 1
+    blocked.set()
+    assert all(await asyncio.gather(*searches))
+
+
 async def _answered(files: SpecFiles) -> None:
     """A thread of a busy machine may begin later than a short limit allows."""
     async with asyncio.timeout(PATIENCE_S):

@@ -3,11 +3,13 @@
 import asyncio
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.service.dispatch.sweep_runner import SweepRunner
+from shardyard.service.errors import FilesTooSlow
 from shardyard.service.jobs import pause as pausing
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.queries import jobs
@@ -255,3 +257,27 @@ async def test_a_sweep_that_cannot_be_advanced_says_so_and_stops_no_other(
             await rows.change(tx, broken.id, 0, {"parameters": {"train.optimizer.lr": 0.3}})
         found = await sweep_ended(store, broken)
     assert (found.state, found.message) == ("succeeded", None)
+
+
+async def test_a_sweep_whose_submissions_are_slow_keeps_no_other_from_its_trials(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, requested = settings.model_copy(update={"lease_s": 0.5}), submitting.requested
+    slow, other = [await submit_sweep(store, settings, {**RANGE, "trials": 4}) for _ in range(2)]
+    tried: list[str] = []
+
+    async def submitted(store: Store, settings: Settings, spec: Any, *more: Any) -> Any:
+        if spec.labels["shardyard/sweep"] != slow.id:
+            return await requested(store, settings, spec, *more)
+        tried.append(spec.labels["shardyard/trial"])
+        await asyncio.sleep(0.6)
+        raise FilesTooSlow("The files could not be checked.")
+
+    monkeypatch.setattr(submitting, "requested", submitted)
+    runner = SweepRunner(store, settings)
+    for passes in range(1, 5):
+        await runner.run_once()
+        assert len(tried) == passes, "one in each pass"
+    assert [bool(one.job) for one in await trials_of(store, other)] == [True] * 4
+    assert not any(one.job for one in await trials_of(store, slow))
+    assert sorted(tried) == ["0", "1", "2", "3"], "each trial has its turn"

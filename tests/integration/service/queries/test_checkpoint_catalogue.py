@@ -1,30 +1,36 @@
 """What has become of a job's checkpoints, over both databases: said by saves, restores and operations, and kept to by what is asked."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
+from harness.stored_checkpoints import save_checkpoint
 
 from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.dispatch.operation_runner import OperationRunner
 from shardyard.service.errors import CheckpointCorrupt, CheckpointDeleted, ShardyardError
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.orders.checkpoint_operations import OperationRequest, create
-from shardyard.service.queries import checkpoint_catalogue
+from shardyard.service.queries import checkpoint_catalogue, models
 from shardyard.service.queries.checkpoints import checkpoints
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
-from shardyard.service.store import operations
+from shardyard.service.store import events, operations
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.workers.checkpoint.manifest import read
+from shardyard.workers.messages.event import CheckpointEvent
+from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.storage.uri import below
 from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, failed
 
 from ...inprocess_cluster import InProcessCluster
 from ..conftest import Submit
 from ..gang_events import event_batch
+from ..models.named import named
 
 
 def saved(root: str, step: int, *kept: int) -> tuple[str, dict[str, Any]]:
@@ -152,3 +158,34 @@ async def test_a_finding_is_not_that_of_a_later_save(store: Store, placed: tuple
         async with store.write() as tx:
             await checkpoint_catalogue.seen(tx, job.id, (10, before.position), found, None)
     assert await states(store, job) == {10: "present"}
+
+
+@pytest.mark.parametrize("reported", [True, False])
+async def test_a_pin_that_is_stored_after_a_later_save_of_its_step_is_of_that_save(
+    store: Store, settings: Settings, submit: Submit, reported: bool
+) -> None:
+    job = await submit(steps=100)
+    root = Path(settings.storage) / job.id
+
+    async def save(content: bytes, reports: bool) -> str:
+        data = save_checkpoint(root, 10, content)
+        digest = read(folder_at(data["path"])).sha256
+        event = CheckpointEvent(**data, kept=None, digest=digest if reports else None)
+        async with store.write() as tx:
+            row = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
+            await events.append(tx, job.id, [{**row, "data": {**data, "digest": event.digest}}])
+            await checkpoint_catalogue.saved(tx, job.id, event)
+        return digest
+
+    first = await save(b"first", reported)
+    [before] = (await checkpoints(store, job.id)).items
+    await named(store, "nano", job, step=10)
+    second = await save(b"of a program that started again", True)
+    for found, states in ((first, ["deleted"]), (second, ["deleted", "present"])):
+        if found == second:
+            await named(store, "nano", job, step=10)
+        async with store.write() as tx:
+            await checkpoint_catalogue.seen(tx, job.id, (10, before.position), {"pinned": True, "digest": found}, None)
+        made = [await models.get_version(store, "nano", str(number + 1)) for number in range(len(states))]
+        assert [(one.state, one.pinned) for one in made] == [(state, True) for state in states]
+        assert [one.digest for one in made] == [first, second][: len(states)]

@@ -1,13 +1,13 @@
 """Sweeps for tests: a job whose loss follows from one parameter, and what becomes of its trials."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from harness.patience import PATIENCE_S
 from sqlalchemy import event
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine, RowMapping
 
 from shardyard.service.jobs.submit import Request
 from shardyard.service.queries import jobs
@@ -15,9 +15,11 @@ from shardyard.service.queries import sweeps as queries
 from shardyard.service.schemas.sweep import SweepDetail, SweepTrial
 from shardyard.service.settings import Settings
 from shardyard.service.spec import kind_of
+from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.sweep_spec import Sweep
 from shardyard.service.sweeps import submit as submitting
+from shardyard.service.sweeps.advance import Advance
 from shardyard.service.sweeps.request import read_request
 
 from ...inprocess_cluster import Gang
@@ -121,3 +123,23 @@ class Learning:
             if len(trial.rungs) > sweep.rungs.index(step) and trial.state == "active":
                 return
             await asyncio.sleep(0.02)
+
+
+async def advance(store: Store, settings: Settings, sweep: SweepDetail, token: str = "t") -> bool:
+    """A step of a dispatcher that remembers nothing."""
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, token, 600.0)
+        row = await rows.by_id(tx, sweep.id)
+    assert row is not None
+    return await step(store, settings, row, token)
+
+
+async def step(store: Store, settings: Settings, row: RowMapping, token: str) -> bool:
+    async with store.read() as tx:
+        busy = await rows.busy(tx, [row["id"]])
+    return await Advance(store, settings, token).advance(row, busy)
+
+
+async def change(store: Store, sweep: SweepDetail, number: int, values: Mapping[str, Any]) -> None:
+    async with store.write() as tx:
+        await rows.change(tx, sweep.id, number, values)

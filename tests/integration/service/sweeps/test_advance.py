@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
 from harness.stored_checkpoints import save_checkpoint
-from sqlalchemy.engine import RowMapping
 
 from shardyard.service.database_errors import DatabaseError, DatabaseUnreachable
 from shardyard.service.errors import InvalidSpec, SweepEnded, SweepNotFound
@@ -15,7 +14,6 @@ from shardyard.service.jobs import submit as job_submitting
 from shardyard.service.jobs.delete import delete
 from shardyard.service.queries import jobs
 from shardyard.service.queries import sweeps as queries
-from shardyard.service.schemas.sweep import SweepDetail
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
@@ -26,29 +24,9 @@ from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
 from shardyard.service.sweeps.submit import cancel
 
 from ..conftest import Submit
-from .learning import counted, submit_sweep, trials_of
+from .learning import advance, change, counted, step, submit_sweep, trials_of
 
 SWEEP = {"parameters": {"train.optimizer.lr": [0.1, 0.2]}, "search": "grid", "asha": {"min_steps": 3}}
-
-
-async def advance(store: Store, settings: Settings, sweep: SweepDetail, token: str = "t") -> bool:
-    """A step of a dispatcher that remembers nothing."""
-    async with store.write() as tx:
-        assert await rows.take(tx, sweep.id, token, 600.0)
-        row = await rows.by_id(tx, sweep.id)
-    assert row is not None
-    return await step(store, settings, row, token)
-
-
-async def step(store: Store, settings: Settings, row: RowMapping, token: str) -> bool:
-    async with store.read() as tx:
-        busy = await rows.busy(tx, [row["id"]])
-    return await Advance(store, settings, token).advance(row, busy)
-
-
-async def change(store: Store, sweep: SweepDetail, number: int, values: Mapping[str, Any]) -> None:
-    async with store.write() as tx:
-        await rows.change(tx, sweep.id, number, values)
 
 
 async def test_a_submission_that_was_not_noted_gives_the_same_job(store: Store, settings: Settings) -> None:
@@ -207,6 +185,20 @@ async def test_a_lease_is_prolonged_when_half_of_it_is_left(store: Store, settin
     assert held == [True, False]
 
 
+async def test_acts_prolong_a_lease_that_is_half_over(store: Store, settings: Settings) -> None:
+    sweep = await submit_sweep(store, settings, SWEEP)
+    for seconds, least in ((settings.lease_s / 3, settings.lease_s / 2), (600.0, 500.0)):
+        async with store.write() as tx:
+            assert await rows.take(tx, sweep.id, "t", seconds)
+            row = await rows.by_id(tx, sweep.id)
+        assert row is not None
+        await change(store, sweep, 0, {"due": "submit"})
+        await step(store, settings, row, "t")
+        async with store.read() as tx:
+            assert await rows.left(tx, sweep.id, "t") > least
+            assert await rows.left(tx, sweep.id, "other") == 0.0
+
+
 async def test_the_trials_of_a_cancelled_sweep_change_in_one_statement(store: Store, settings: Settings) -> None:
     sweep = await submit_sweep(store, settings, {"parameters": {"train.seed": {"min": 1, "max": 50}}, "search": "grid"})
     await cancel(store, sweep.id)
@@ -266,7 +258,7 @@ async def test_a_change_whose_answer_is_lost_is_decided_on_once_more(
 
     dispatcher = Advance(store, settings, "t")
     monkeypatch.setattr(rows, "change", stored_and_lost)
-    monkeypatch.setattr(job_submitting, "submit", refused)
+    monkeypatch.setattr(job_submitting, "requested", refused)
     async with store.read() as tx:
         busy = await rows.busy(tx, [sweep.id])
     with pytest.raises(DatabaseError):
