@@ -3,25 +3,17 @@
 from pathlib import Path
 
 import pytest
+from harness.client_stand_in import ClientStandIn
 
 from shardyard.api.cli.commands import artifacts as command
 from shardyard.api.cli.main import run
 from shardyard.service.schemas.artifact import LoggedArtifact, LoggedArtifacts
 
 
-class Service:
+class Service(ClientStandIn):
     """A client of a service that has one name at three steps. A longer name begins with it."""
 
     asked: list[tuple[str, int | None]]
-
-    def __init__(self, url: str | None) -> None:
-        del url
-
-    def __enter__(self) -> "Service":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
 
     def artifacts(self, _job: str, *, prefix: str, **_: object) -> LoggedArtifacts:
         assert prefix == "out/loss"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import typer
+from harness.client_stand_in import ClientStandIn
 
 from shardyard.api.cli.commands import clone as command
 from shardyard.api.client import ApiError
@@ -21,17 +22,8 @@ sed -i 's/train/eval/' "$1"
 """
 
 
-class Service:
+class Service(ClientStandIn):
     """A client of a service that has one job."""
-
-    def __init__(self, url: str | None) -> None:
-        del url
-
-    def __enter__(self) -> "Service":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
 
     def job(self, _: str) -> Job:
         spec = {"name": "tiny", "command": ["python", "train.py"]}

@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from harness.client_stand_in import ClientStandIn
 
 from shardyard.api.cli.commands import jobs as command
 from shardyard.api.cli.main import run
@@ -14,17 +15,8 @@ from shardyard.service.schemas.timeline import Plan, StateSpan, Timeline
 NOON = time.mktime((2026, 3, 5, 12, 0, 0, 0, 0, -1))
 
 
-class Service:
+class Service(ClientStandIn):
     """A client of a service that has one job, which waits for its next attempt since yesterday."""
-
-    def __init__(self, url: str | None) -> None:
-        del url
-
-    def __enter__(self) -> "Service":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
 
     def job(self, _: str) -> Job:
         spec: dict[str, Any] = {"name": "tiny", "train": {}}
