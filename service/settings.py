@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     heartbeat_path: Path | None = Field(
         None,
         description="File for probes, which a dispatcher touches each time it has read the queue, also if the database failed. It exists "
-        "while the dispatcher serves its cluster; if it is minutes old, the dispatcher hangs; unset: none.",
+        "once the dispatcher has looked at its cluster; if it is minutes old, the dispatcher hangs; unset: none.",
     )
     nodes_s: float = Field(3.0, gt=0, description="Interval at which the nodes are listed.")
     stray_gangs_s: float = Field(10.0, gt=0, description="Interval at which gangs without a job are removed.")

@@ -110,7 +110,7 @@ class Dispatcher:
             try:
                 await self._schedule()
             finally:  # also after an error: a restart would not bring the database back
-                heartbeat.note(serves=self._seen)
+                heartbeat.note(looked=self._seen or self._other_owner is not None)
 
         async def remove_unused_code() -> None:
             await code_archives.remove_unused(self.store, code_storage)
@@ -142,7 +142,7 @@ class Dispatcher:
                 group.create_task(_forever(record_use, lambda: _RECORD_S), name="use")
                 group.create_task(_forever(remove_old, lambda: self.settings.retention_s), name="retention")
         finally:
-            heartbeat.note(serves=False)
+            heartbeat.note(looked=False)
             await self._leave()
 
     def _nodes_s(self) -> float:

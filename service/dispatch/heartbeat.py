@@ -1,4 +1,7 @@
-"""A file for probes: it exists while the dispatcher serves its cluster, and its age shows whether the dispatcher hangs."""
+"""A file for probes: it exists once the dispatcher has looked at its cluster, and its age shows whether the dispatcher hangs.
+
+Also while another dispatcher's cluster has the name: a rollout to another cluster ends that one only when this one is ready.
+"""
 
 import logging
 from pathlib import Path
@@ -15,12 +18,12 @@ class Heartbeat:
         self._path = path
         self._failures = FailureLog(log)
 
-    def note(self, *, serves: bool) -> None:
-        """Touch the file, or remove it where the dispatcher does not serve its cluster."""
+    def note(self, *, looked: bool) -> None:
+        """Touch the file, or remove it before the first look at the cluster and after the end."""
         if self._path is None:
             return
         try:
-            if serves:
+            if looked:
                 self._path.touch()
             else:
                 self._path.unlink(missing_ok=True)

@@ -7,7 +7,8 @@ act is harmless if repeated. So a dispatcher may die at any line, and the next o
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -291,8 +292,28 @@ class Advance:
             await self._locked(tx, found.id)
 
         request = submitting.Request(_key(found, one), digest, found.row["actor"], guard=guard)
-        job, _ = await submitting.requested(self._store, self._settings, spec, request, files)
+        async with self._lease_kept(found.id):
+            job, _ = await submitting.requested(self._store, self._settings, spec, request, files)
         return job.id
+
+    @asynccontextmanager
+    async def _lease_kept(self, sweep_id: str) -> AsyncIterator[None]:
+        """Prolong the lease meanwhile: the checks of a submission may take longer than it lasts."""
+
+        async def prolong() -> None:
+            while True:
+                await asyncio.sleep(self._settings.lease_s / 3)
+                with suppress(DatabaseError):  # the next try is before the lease is over
+                    async with self._store.write() as tx:
+                        if not await rows.prolong(tx, sweep_id, self._token, self._settings.lease_s):
+                            return  # which the submission finds out
+
+        prolonging = asyncio.create_task(prolong())
+        try:
+            yield
+        finally:
+            prolonging.cancel()
+            await asyncio.wait({prolonging})
 
     async def _leave_out(self, found: _Sweep, one: RowMapping) -> None:
         """A trial of a cancelled sweep is due to be submitted: note its job if it has one already, else it is over.

@@ -1,4 +1,4 @@
-"""The file for probes: there while a dispatcher serves its cluster, and touched with each pass over the queue, unless the pass hangs."""
+"""The file for probes: there once a dispatcher has looked at its cluster, and touched with each pass over the queue that does not hang."""
 
 import asyncio
 import logging
@@ -56,7 +56,7 @@ def settings(settings: Settings, file: File) -> Settings:
     return settings.model_copy(update={"heartbeat_path": file.path})
 
 
-async def test_it_is_there_and_touched_while_the_dispatcher_serves(
+async def test_it_is_there_and_touched_while_the_dispatcher_runs(
     store: Store, settings: Settings, cluster: InProcessCluster, file: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not before the first look at the nodes is stored, even if a killed dispatcher left the file."""
@@ -105,27 +105,27 @@ async def test_a_pass_that_hangs_touches_it_no_more_and_one_that_fails_does(
         await eventually(file.is_fresh)
 
 
-async def test_it_is_gone_while_another_cluster_has_the_name(
+async def test_it_is_there_while_another_cluster_has_the_name(
     store: Store, settings: Settings, cluster: InProcessCluster, file: File
 ) -> None:
-    """The dispatcher does nothing then, and a restart would not help."""
+    """So that a rollout to another cluster ends the dispatcher of the one before."""
     first = Dispatcher(store, settings, cluster)
     await first._watch_nodes()
     other = InProcessCluster()
     other.machines = [other.machines[0].model_copy(update={"id": "node-2"})]
-    file.make()
     async with dispatching(store, settings, other):
-        await eventually(lambda: other.looks > 1 and not file.exists())
+        await eventually(file.exists)
+        await file.touched()
 
 
 def test_a_file_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     heartbeat = Heartbeat(tmp_path / "away" / "heartbeat")
     for _ in range(3):
-        heartbeat.note(serves=True)
+        heartbeat.note(looked=True)
     (tmp_path / "away").mkdir()
-    heartbeat.note(serves=True)
+    heartbeat.note(looked=True)
     said, again = caplog.messages
     assert said.startswith("SHARDYARD_HEARTBEAT_PATH, ") and "No such file" in said
     assert again.startswith("SHARDYARD_HEARTBEAT_PATH can be written again.")
-    Heartbeat(None).note(serves=True)
+    Heartbeat(None).note(looked=True)

@@ -1,5 +1,6 @@
 """Trials whose submission takes long: their threads, and what is left of them when the sweep is cancelled."""
 
+import asyncio
 import threading
 from typing import Any
 
@@ -67,6 +68,30 @@ async def test_a_dispatcher_that_lost_the_lease_within_a_submission_leaves_no_jo
         await advance(store, settings, sweep)
     assert (await queries.get_sweep(store, sweep.id)).state == "cancelled"
     assert (await jobs.list_jobs(store)).items == []
+
+
+async def test_a_lease_lasts_as_long_as_the_checks_of_a_submission(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a second dispatcher would take the sweep, and each would throw away what the other has checked."""
+    sweep, row_of = await submit_sweep(store, settings, SWEEP), job_submitting.row_of
+    settings = settings.model_copy(update={"lease_s": 0.5})
+
+    async def slow(*given: Any) -> dict[str, Any]:
+        await asyncio.sleep(3 * settings.lease_s)
+        async with store.write() as tx:
+            assert not await rows.take(tx, sweep.id, "other", 600.0)
+        return await row_of(*given)
+
+    monkeypatch.setattr(job_submitting, "row_of", slow)
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, "t", settings.lease_s)
+        row = await rows.by_id(tx, sweep.id)
+    assert row is not None
+    async with store.read() as tx:
+        busy = await rows.busy(tx, [sweep.id])
+    await Advance(store, settings, "t").advance(row, busy)
+    assert len((await jobs.list_jobs(store)).items) == 2
 
 
 async def test_a_sweep_whose_checks_do_not_end_has_few_threads(
