@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import torch
 
-#: If gradients of so many batches in a row overflow with the lowest loss scale, no loss scale helps.
+#: Steps in a row that may be skipped at the lowest loss scale. Then no loss scale helps.
 MAX_SKIPPED_AT_FLOOR: Final = 16
 
 
@@ -54,7 +54,7 @@ PRECISIONS = {
 class LossScale:
     """Dynamic loss scale: halved when a gradient overflows (the step is skipped), doubled after `interval` good steps.
 
-    It never falls below `floor`. After `max_skipped` skipped steps in a row it is exhausted.
+    It begins at `begin`, and never falls below `floor`. After `max_skipped` skipped steps in a row it is exhausted.
     """
 
     scale: float = 2.0**16
@@ -62,7 +62,6 @@ class LossScale:
     skipped: int = 0  # steps in a row
     interval: int = 2000
     floor: float = 1.0
-    ceiling: float = 2.0**24
     begin: float = 2.0**16
 
     @classmethod
@@ -71,7 +70,11 @@ class LossScale:
         power of two, from 2^16 tokens on: the gradient of a token's logits would else underflow (its least value is 2^-24).
         """
         begin = max(2.0**16, 2.0 ** (tokens.bit_length() - 1))
-        return cls(begin, ceiling=begin * 2**8, begin=begin)
+        return cls(begin, begin=begin)
+
+    @property
+    def ceiling(self) -> float:
+        return self.begin * 2**8
 
     @property
     def max_skipped(self) -> int:

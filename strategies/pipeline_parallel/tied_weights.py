@@ -66,9 +66,8 @@ class TiedWeights:
         self._data.reduce()
         for shard, ranks in self._tied:
             assert shard.gradient is not None
-            mine = shard.gradient.to(
-                self._device
-            )  # with `offload.parameters` it is on the host, which NCCL does not send from
+            # With `offload.parameters` it is on the host, from which NCCL does not send.
+            mine = shard.gradient.to(self._device)
             shard.gradient.copy_(self._summed(mine.contiguous(), ranks))
 
     def _summed(self, mine: torch.Tensor, ranks: Sequence[int]) -> torch.Tensor:

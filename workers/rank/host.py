@@ -67,8 +67,8 @@ def trainer_environment(device: str, added: Mapping[str, str] | None = None) -> 
     env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus()) if device == "cuda" else ""
     if device == "cuda":
         env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # that of Ray's numbers, by which NVML is asked, too
-    if device == "cuda" and not any(name in env for name in _ALLOCATOR):
-        env[_ALLOCATOR[0]] = "expandable_segments:True"
+        if not any(name in env for name in _ALLOCATOR):
+            env[_ALLOCATOR[0]] = "expandable_segments:True"
     return env
 
 

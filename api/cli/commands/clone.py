@@ -56,10 +56,8 @@ def clone(
         if not _saved(path):
             screen.hint("The editor saved nothing, so nothing was submitted.")
             raise typer.Exit(ExitCode.ERROR)
-        stays, key = (
-            False,
-            key or str(uuid.uuid4()),
-        )  # one key: submitted again, what was stored already is no second job
+        stays = False
+        key = key or str(uuid.uuid4())  # submitted again with it, what was stored already is no second job
         try:
             edited = read(path, Path.cwd())
             text = text_of(edited, edited.document)
