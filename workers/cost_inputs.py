@@ -8,10 +8,12 @@ from .models.presets import Architecture
 from .spec import TrainSpec, facts_of
 
 
-def setting_of(spec: TrainSpec, vocab: int, device: DeviceKind) -> Setting | Unknown:
+def setting_of(
+    spec: TrainSpec, vocab: int, device: DeviceKind, capability: Capability | None = None
+) -> Setting | Unknown:
     """The inputs for a run on `device` with a tokenizer of `vocab`; or the reason why there are none.
 
-    Raises `Refusal`.
+    `capability`: as in `planned_setting`. Raises `Refusal`.
     """
     if profiled(spec.layout):
         return Unknown("A profile, which is measured before the first step, decides which blocks a rank has.")
@@ -20,7 +22,7 @@ def setting_of(spec: TrainSpec, vocab: int, device: DeviceKind) -> Setting | Unk
         return Unknown("A module of your own: its sizes cannot be computed from the spec.")
     if arch.experts is not None:
         return Unknown("What a mixture of experts holds and sends depends on its router's choices.")
-    return planned_setting(spec, arch, device)
+    return planned_setting(spec, arch, device, capability)
 
 
 def planned_setting(

@@ -13,7 +13,7 @@ from ...strategies.cost.plan import Plan, plan
 from ...strategies.layout import Refusal
 from ...workers import own_plan
 from ...workers.cost_inputs import planned_setting, setting_of, vocabulary
-from ...workers.device_choices import DeviceKind, as_reported
+from ...workers.device_choices import Capability, DeviceKind, as_reported
 from ...workers.models.presets import Architecture
 from ...workers.planned_peak import off_plan
 from ...workers.spec import TrainSpec
@@ -64,22 +64,31 @@ def _setting(row: RowMapping, reported: RowMapping | None) -> tuple[Setting | Un
         return Unknown("The job runs a command. What its programs hold and send is not measured."), None
     spec = TrainSpec.model_validate(row["spec"]["train"])
     device: DeviceKind = "cuda" if row["device"] == "cuda" else "cpu"
+    capability: Capability | None = None
     if reported is not None and reported["data"].get("device") == device:
-        spec = as_reported(spec, reported["data"])
+        spec, capability = as_reported(spec, reported["data"]), _capability(reported["data"])
     try:
         vocab = _vocabulary(spec, reported)
         if isinstance(vocab, Unknown):
             return vocab, None
         architecture = spec.architecture(vocab)
-        return setting_of(spec, vocab, device), _planned(spec, architecture, device)
+        return setting_of(spec, vocab, device, capability), _planned(spec, architecture, device, capability)
     except (Refusal, ValidationError) as error:
         return Unknown(f"The model's numbers cannot be read here: {error}"), None
 
 
-def _planned(spec: TrainSpec, architecture: Architecture | None, device: DeviceKind) -> Plan | None:
+def _capability(plan: Numbers) -> Capability | None:
+    """That of the GPUs by a `plan` event; None: older trainers, which did not report it."""
+    found = plan.get("capability")
+    return None if found is None else (int(found[0]), int(found[1]))
+
+
+def _planned(
+    spec: TrainSpec, architecture: Architecture | None, device: DeviceKind, capability: Capability | None
+) -> Plan | None:
     """The memory plan: by the formulas, or the submitter's own of a module without them."""
     if architecture is not None:
-        return plan(planned_setting(spec, architecture, device))
+        return plan(planned_setting(spec, architecture, device, capability))
     found = own_plan.present(spec)
     return None if found is None else own_plan.plan_of(found, device)
 

@@ -97,6 +97,8 @@ class PlanEvent(Event):
     """Whether blocks are compiled. Null: an older trainer, which did not report it."""
     choices: tuple[str, ...] | None = None
     """For each option that the trainers decide (`auto`, a split by profile): its value, and why."""
+    capability: tuple[int, int] | None = None
+    """CUDA compute capability of rank 0's GPU, major and minor. Null: a CPU, or an older trainer, which did not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

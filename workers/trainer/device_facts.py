@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from ...strategies.compile import missing_for_gpus
 from ...strategies.layout import ModelFacts
-from ..device_choices import Choices, DeviceFacts, choices
+from ..device_choices import Capability, Choices, DeviceFacts, choices
 from ..spec import TrainSpec
 
 
@@ -17,10 +17,15 @@ def decided(train: TrainSpec, facts: ModelFacts, device: torch.device) -> Choice
     asks = "auto" in (train.precision.compute, train.compile)
     if not asks or device.type != "cuda":
         return choices(train, facts, DeviceFacts("cpu" if device.type == "cpu" else "cuda"))
-    mine = DeviceFacts("cuda", torch.cuda.get_device_capability(device), missing_for_gpus())
+    mine = DeviceFacts("cuda", capability_of(device), missing_for_gpus())
     everyone = [mine] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     return choices(train, facts, weakest(everyone))
+
+
+def capability_of(device: torch.device) -> Capability | None:
+    """The compute capability of a GPU, which decides what kernels its formulas assume; None: a CPU."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
 
 
 def weakest(everyone: list[DeviceFacts]) -> DeviceFacts:

@@ -17,6 +17,7 @@ from ..messages.rank_event import RankStepEvent, StoppedEvent
 from ..models.flops import flops_per_token
 from ..process_memory import MemorySampler
 from .build import TrainerParts
+from .device_facts import capability_of
 from .event_outbox import EmitEvent
 from .step_record import StepRecord
 from .throughput import MFU_FORMULA, Throughput, peak_flops
@@ -58,6 +59,7 @@ class Reporter:
             precision=parts.spec.precision.compute,
             compile=parts.spec.compile is True,
             choices=parts.choices,
+            capability=capability_of(parts.mesh.device),
         )
         self.of_job(replace(plan, **parts.parallel.runner.plan()))
 

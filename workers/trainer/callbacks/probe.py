@@ -22,6 +22,7 @@ from ....strategies.telemetry.wait_time import StepTiming
 from ...messages.event import ProbeEvent, read
 from ...planned_peak import incident_text
 from ..build import TrainerParts
+from ..device_facts import capability_of
 from ..instruments import Instruments
 from ..reports import Reporter
 from ..step_record import StepRecord, StepStats
@@ -85,8 +86,8 @@ class StepProbe(Callback):
             return
         self._compared = True
         parts = self._parts
-        capability = torch.cuda.get_device_capability(parts.mesh.device)
-        text = incident_text(parts.spec, parts.architecture, event.memory["allocated"].max, capability)
+        peak = event.memory["allocated"].max
+        text = incident_text(parts.spec, parts.architecture, peak, capability_of(parts.mesh.device))
         if text is not None:
             self._reporter.incident("memory_off_plan", text, event.step)
 

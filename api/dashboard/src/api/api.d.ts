@@ -8101,6 +8101,14 @@ export interface components {
              * @description For each option that the trainers decide (`auto`, a split by profile): its value, and why. Left out if null.
              */
             readonly choices?: readonly string[] | null;
+            /**
+             * Capability
+             * @description CUDA compute capability of rank 0's GPU, major and minor. Null: a CPU, or an older trainer, which did not report it. Left out if null.
+             */
+            readonly capability?: readonly [
+                number,
+                number
+            ] | null;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };

@@ -128,6 +128,25 @@ async def test_a_vocabulary_that_only_the_trainers_know_is_reported_by_their_pla
     assert "other sizes" in ((await resources.resources(store, job.id, SpecFiles())).reason or "")
 
 
+async def test_the_plan_of_older_gpus_holds_what_their_attention_does(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    """A T4 has no kernel for grouped heads: each layer keeps repeated keys and values for its backward."""
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "gpu": 1.0, "memory_bytes": 1, "seen_at": 0.0}])
+    model = {"preset": "nano", "heads": 4, "kv_heads": 2, "vocab": 256}
+    job = await submit(device="cuda", model=model, precision="fp16")
+    unknown = of("activations", await resources.resources(store, job.id, SpecFiles())).planned
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    planned = []
+    for number, capability in enumerate(([8, 0], [7, 5], None)):
+        reported = {"parameters": PARAMETERS, "device": "cuda", "capability": capability}
+        await ingest(store, lease, 1, event_batch(("plan", reported), first=1 + number))
+        planned.append(of("activations", await resources.resources(store, job.id, SpecFiles())).planned)
+    assert planned[0] == planned[2] == unknown, "without a report, GPUs count as new"
+    assert unknown is not None and planned[1] is not None and planned[1] > unknown
+
+
 async def test_the_plan_that_came_with_a_module_stands_beside_its_probe(
     store: Store, settings: Settings, spec: Callable[..., JobSpec], submit: Submit
 ) -> None:
