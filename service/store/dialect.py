@@ -6,7 +6,7 @@ Leases use only times of the database's clock, so that dispatchers whose own clo
 import string
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Double, LargeBinary, Table, cast, collate, func, literal_column
+from sqlalchemy import ColumnElement, Double, LargeBinary, Table, cast, collate, func, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -38,6 +38,12 @@ def unix_begin(tx: AsyncConnection) -> ColumnElement[float]:
     if tx.dialect.name == "postgresql":
         return literal_column("extract(epoch from statement_timestamp())::double precision", Double)
     return unix_now(tx)
+
+
+async def limit_lock_wait(tx: AsyncConnection, seconds: float) -> None:
+    """Let this transaction wait at most `seconds` for each lock. On SQLite one process writes at a time, and no row has a lock."""
+    if tx.dialect.name == "postgresql":
+        await tx.execute(select(func.set_config("lock_timeout", f"{max(1, round(1000 * seconds))}ms", True)))
 
 
 def ascii_lower(tx: AsyncConnection, text: ColumnElement[str]) -> ColumnElement[str]:

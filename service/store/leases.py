@@ -47,9 +47,15 @@ async def take(
     return (await tx.execute(statement)).first() is not None
 
 
-async def renew(tx: AsyncConnection, tokens: Iterable[str], seconds: float) -> set[str]:
-    """Extend these leases; returns those that are still in force."""
-    statement = update(jobs).where(jobs.c.lease_token.in_(list(tokens))).values(lease_until=unix_now(tx) + seconds)
+async def renew(tx: AsyncConnection, tokens: Iterable[str], seconds: float, *, skip_locked: bool = False) -> set[str]:
+    """Extend these leases; returns those that are still in force.
+
+    `skip_locked`: rows that another transaction has locked are left out instead of waited for.
+    """
+    mine = jobs.c.lease_token.in_(list(tokens))
+    if skip_locked:
+        mine = jobs.c.id.in_(select(jobs.c.id).where(mine).with_for_update(skip_locked=True))
+    statement = update(jobs).where(mine).values(lease_until=unix_now(tx) + seconds)
     return {row.lease_token for row in await tx.execute(statement.returning(jobs.c.lease_token))}
 
 

@@ -40,11 +40,13 @@ async def take(tx: AsyncConnection, operation_id: str, lease: Lease, seconds: fl
     return (await tx.execute(held)).mappings().one()
 
 
-async def renew(tx: AsyncConnection, tokens: Collection[str], seconds: float) -> set[str]:
-    """Prolong these leases; returns the tokens of those that still hold."""
-    statement = update(operations).where(_open, operations.c.lease_token.in_(list(tokens)))
-    prolonged = statement.values(free_at=unix_now(tx) + seconds).returning(operations.c.lease_token)
-    return {row.lease_token for row in await tx.execute(prolonged)}
+async def renew(tx: AsyncConnection, tokens: Collection[str], seconds: float, *, skip_locked: bool = False) -> set[str]:
+    """Extend these leases; returns those that are still in force. `skip_locked`: as in `leases.renew`."""
+    mine: ColumnElement[bool] = _open & operations.c.lease_token.in_(list(tokens))
+    if skip_locked:
+        mine = operations.c.id.in_(select(operations.c.id).where(mine).with_for_update(skip_locked=True))
+    extended = update(operations).where(mine).values(free_at=unix_now(tx) + seconds)
+    return {row.lease_token for row in await tx.execute(extended.returning(operations.c.lease_token))}
 
 
 async def put_back(tx: AsyncConnection, token: str, seconds: float, tries: int) -> None:

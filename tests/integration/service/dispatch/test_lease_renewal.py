@@ -10,6 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.lease_renewal import renew, renewal_interval_s
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -64,8 +65,24 @@ async def test_work_whose_lease_is_lost_is_cancelled_alone(store: Store, submit:
         assert not tasks[held.token].cancelling()
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_a_row_that_stays_locked_costs_no_other_lease(store: Store, submit: Submit) -> None:
+    """The others are renewed while the row is locked; its own work goes on, as no other dispatcher can take it."""
+    stuck, free = await submit(), await submit(name="other")
+    locked, held = await taken(store, stuck.id, "me", 600.0), await taken(store, free.id, "me", 600.0)
+    before = await until(store, stuck.id), await until(store, free.id)
+    async with working(locked.token, held.token) as tasks, store.write() as holder:
+        assert await job_rows.lock(holder, stuck.id) is not None
+        await renew(store, leases.renew, tasks, 0.6)
+        assert await until(store, stuck.id) == before[0]
+        assert await until(store, free.id) < before[1]
+        assert not any(task.cancelling() for task in tasks.values())
+
+
 async def test_without_work_no_transaction_begins(store: Store) -> None:
-    async def extend(tx: AsyncConnection, tokens: Collection[str], seconds: float) -> set[str]:
+    async def extend(
+        tx: AsyncConnection, tokens: Collection[str], seconds: float, *, skip_locked: bool = False
+    ) -> set[str]:
         raise AssertionError("nothing is held")
 
     await renew(store, extend, {}, 600.0)
