@@ -75,7 +75,8 @@ class CommonPolicy(SpecPart):
         0,
         ge=0,
         le=1000,
-        description="New attempts after exceptions of the training code, at most; the same one at the same step fails the job.",
+        description="New attempts after exceptions of the training code or of the command, at most. In training, the same one at the same "
+        "step fails the job; steps of a command are not known.",
     )
     spares: int = Field(
         0,

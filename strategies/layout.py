@@ -146,7 +146,7 @@ class Layout(BaseModel):
         "1f1b",
         description="Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the "
         "optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage, and takes longer than "
-        "`1f1b`. `dualpipev` hides all-to-alls.",
+        "`1f1b` unless `optimizer.clip_norm` is null. `dualpipev` hides all-to-alls.",
     )
     vertical_sync: bool = Field(
         False,

@@ -16,7 +16,7 @@ from shardyard.api.errors import TokenUnreadable, WeakToken
 from shardyard.api.http.problems import CODES
 from shardyard.api.http.sweep_document import read_sweep
 from shardyard.api.http.validation_errors import read_spec
-from shardyard.service.errors import DataFolderOpen, DataFolderUnusable, InvalidSetting
+from shardyard.service.errors import DataFolderOpen, DataFolderUnusable, InvalidDatabase, InvalidSetting
 from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.service.queries.incidents import HAPPENED
 from shardyard.workers.messages.event import KINDS
@@ -24,7 +24,10 @@ from shardyard.workers.tasks.checkpoint_task import REMEDIES
 
 ROOT = Path(__file__).parents[2]
 #: Codes that only the command line reports.
-START = {error.code for error in (DataFolderOpen, DataFolderUnusable, InvalidSetting, TokenUnreadable, WeakToken)}
+START = {
+    error.code
+    for error in (DataFolderOpen, DataFolderUnusable, InvalidDatabase, InvalidSetting, TokenUnreadable, WeakToken)
+}
 #: Where errors of the client and the command line are raised or printed, with their code.
 RAISED = re.compile(
     r'(?:ApiError|super\(\).__init__|_print_error)\(\s*"([a-z_]+)"|^    code = "([a-z_]+)"', re.MULTILINE

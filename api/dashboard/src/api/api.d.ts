@@ -6141,7 +6141,7 @@ export interface components {
             readonly pipeline_blocks: readonly number[] | null;
             /**
              * Schedule
-             * @description Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage, and takes longer than `1f1b`. `dualpipev` hides all-to-alls.
+             * @description Pipeline schedule; without effect when `pipeline` is 1. `2bw` applies each gradient one step late, which changes the optimisation, and has no bubble between steps; `pipedream` up to `pipeline` − 1 steps, by stage, and takes longer than `1f1b` unless `optimizer.clip_norm` is null. `dualpipev` hides all-to-alls.
              * @default 1f1b
              * @enum {string}
              */
@@ -6541,7 +6541,7 @@ export interface components {
             readonly max_restarts: number;
             /**
              * Max Retries
-             * @description New attempts after exceptions of the training code, at most; the same one at the same step fails the job.
+             * @description New attempts after exceptions of the training code or of the command, at most. In training, the same one at the same step fails the job; steps of a command are not known.
              * @default 0
              */
             readonly max_retries: number;
@@ -7175,7 +7175,7 @@ export interface components {
             readonly max_restarts: number;
             /**
              * Max Retries
-             * @description New attempts after exceptions of the training code, at most; the same one at the same step fails the job.
+             * @description New attempts after exceptions of the training code or of the command, at most. In training, the same one at the same step fails the job; steps of a command are not known.
              * @default 0
              */
             readonly max_retries: number;
