@@ -1,6 +1,5 @@
 """Verifying: nothing of a checkpoint is used before all of its files match the checksums in its manifest."""
 
-import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -10,7 +9,7 @@ from ..ready_ranks import wait_for_all
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError, CheckpointRemoved
-from .manifest import MANIFEST, Manifest, read, text
+from .manifest import MANIFEST, Manifest, read
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def _inspect(path: Folder, beat: Callable[[], None]) -> tuple[Manifest | None, _
         corrupt = _corrupt(path, manifest, share, beat)
     except (CheckpointError, StorageError) as error:
         return None, _Finding(error=error)
-    return manifest, _Finding(hashlib.sha256(text(manifest)).hexdigest(), corrupt)
+    return manifest, _Finding(manifest.sha256, corrupt)
 
 
 def _refuse(path: Folder, corrupt: list[str]) -> None:
