@@ -83,7 +83,10 @@ class Settings(BaseSettings):
         description="Maximum number of idle Ray workers that the embedded head keeps, so that gangs start at once.",
     )
     max_ranks: int | None = Field(
-        None, ge=1, description="Number of devices that the cluster can grow to; unset: it does not grow."
+        None,
+        ge=1,
+        description="Number of devices that the cluster can grow to; unset: it does not grow. Jobs that need more than are there wait for "
+        "nodes, and others go first.",
     )
 
     capacity: Annotated[tuple[NodeGroup, ...] | None, NoDecode] = Field(

@@ -67,11 +67,16 @@ class Admission:
 async def admit(
     store: Store, settings: Settings, owner: str, unreachable: str | None, walk: Walk | None = None
 ) -> Admission:
-    """Decide on the front of each kind's queue. `unreachable`: why nothing can be started now; None if the cluster responds."""
+    """Decide on the front of each kind's queue. `unreachable`: why nothing can be started now; None if the cluster responds.
+
+    A dispatcher that does not reach the cluster leaves the explanations to one that does.
+    """
     walk = walk or Walk()
     async with store.write() as tx:
         if tx.dialect.name == "postgresql":
             await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        if unreachable is not None and (await clusters.fresh(tx)).get(settings.cluster, owner) != owner:
+            return Admission([], waiting=True)
         others, unexplained = await _others(
             tx, walk, settings.cluster
         )  # first: a job submitted meanwhile is at a front, or explained next time
@@ -79,7 +84,8 @@ async def admit(
         shapes = await jobs.shapes(tx)
         stand = _stand(shapes, cluster, unreachable)
         front = await _front(tx, stand, settings.cluster)
-        decisions = _decisions(list(front.values()), cluster, await jobs.held_ranks(tx, settings.cluster))
+        held = await jobs.held_ranks(tx, settings.cluster, settings.cpu_ranks_per_core)
+        decisions = _decisions(list(front.values()), cluster, held)
         known = [row["id"] for row in (await fleet(tx, settings.cluster)).alive]
         starts = [each for each in decisions if isinstance(each, Start)]
         started = [await _start(tx, settings, owner, front[each.id], each, known) for each in starts]

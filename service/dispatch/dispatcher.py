@@ -94,7 +94,8 @@ class Dispatcher:
         self._connected = False
         self._unreachable: str | None = None  # why the cluster cannot be reached, as of the last read of the nodes
         self._spared: Collection[str] = ()  # cordoned nodes that stay in use
-        self._seen = False  # whether the nodes were read at least once
+        self._seen = False  # whether the queue may be examined: the nodes are stored, or known to be unreachable
+        self._looked = False  # whether the cluster was ever reached: its nodes are stored, or another one has its name
         self._reaped = False  # whether this machine's dead dispatchers have been looked for
         self._walk = Walk()
         self._other_owner: str | None = None  # of another cluster that has our cluster's name
@@ -110,7 +111,7 @@ class Dispatcher:
             try:
                 await self._schedule()
             finally:  # also after an error: a restart would not bring the database back
-                heartbeat.note(looked=self._seen or self._other_owner is not None)
+                heartbeat.note(looked=self._looked)
 
         async def remove_unused_code() -> None:
             await code_archives.remove_unused(self.store, code_storage)
@@ -180,7 +181,8 @@ class Dispatcher:
             self._wake.set()
         if spared and spared != self._spared:
             log.warning("every node of a kind is cordoned; %s stays in use", ", ".join(spared))
-        self._seen, self._unreachable, self._spared = True, None, spared
+        self._seen = self._looked = True
+        self._unreachable, self._spared = None, spared
 
     async def _other(
         self,
@@ -205,7 +207,7 @@ class Dispatcher:
     def _refuse(self, other: str | None) -> bool:
         """Whether another cluster uses this cluster's name. While it does, nothing of this cluster is stored."""
         if other is not None:
-            self._seen = False
+            self._seen, self._looked = False, True
             if self._other_owner is None:
                 log.error(
                     "%s serves another cluster under the name %r in this database; this dispatcher does nothing until that one has ended: "

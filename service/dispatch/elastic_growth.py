@@ -93,7 +93,8 @@ async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapp
     """Job → the additional ranks that it can have, if any. First submitted, first served."""
     among = await fleet(tx, settings.cluster)
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    held, whole = await jobs.held_ranks(tx, settings.cluster), await capacity.whole(tx, settings, settings.cluster)
+    held = await jobs.held_ranks(tx, settings.cluster, settings.cpu_ranks_per_core)
+    whole = await capacity.whole(tx, settings, settings.cluster)
     decisions = decide([_more(row) for row in small], machines, held, settings.max_ranks, whole)
     more = {one.id: one.world_size for one in decisions if isinstance(one, Start) and one.world_size is not None}
     rows = {row["id"]: row for row in small if row["id"] in more}
@@ -108,7 +109,7 @@ def _are_together(row: RowMapping, more: int, machines: Sequence[Machine], held:
     """Whether the devices that the job has and `more` may serve it together. On `machines`, its own are free."""
     size, device = row["world_size"], row["device"]
     job = Waiting(row["id"], size + more, row["tensor"], device, **queued_job.wants(row["spec"]))
-    others = {**held, device: held.get(device, 0) - size}
+    others = {device: held.get(device, 0) - size}
     return not restricted(job, machines, device) or isinstance(decide([job], machines, others, None)[0], Start)
 
 

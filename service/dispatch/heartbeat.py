@@ -1,4 +1,4 @@
-"""A file for probes: it exists once the dispatcher has looked at its cluster, and its age shows whether the dispatcher hangs.
+"""A file for probes: it exists once the dispatcher has reached its cluster, and its age shows whether the dispatcher hangs.
 
 Also while another dispatcher's cluster has the name: a rollout to another cluster ends that one only when this one is ready.
 """
@@ -19,7 +19,7 @@ class Heartbeat:
         self._failures = FailureLog(log)
 
     def note(self, *, looked: bool) -> None:
-        """Touch the file, or remove it before the first look at the cluster and after the end."""
+        """Touch the file, or remove it before the cluster was reached for the first time and after the end."""
         if self._path is None:
             return
         try:

@@ -5,89 +5,18 @@ serve a job together are a part of the pool. Most clusters have one part.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import floor
-from typing import Final, Literal, Self, cast
+from typing import Final
 
 from ...workers.messages.gang_spec import ANY_MODELS
 from .packing import groups_on, placed
-
-Device = Literal["cpu", "cuda"]
-DeviceChoice = Literal["auto", "cpu", "cuda"]
-Within = Literal["zone", "domain"]
+from .waiting import Device, Wait, Waiting, Within
 
 #: Device → ranks of each node of the cluster with all its nodes.
 Whole = Mapping[Device, Sequence[int]]
 
 _TOGETHER: Final[dict[Within, str]] = {"zone": "zone", "domain": "NVLink domain"}
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A queued job: `world_size` ranks, of which each `tensor` neighbours must be placed on one node, and spares on any node.
-
-    `gpu`: the model that all its GPUs must have; empty: any one model. `within`: the label that all its nodes must share. `image`: of its
-    nodes; empty: the cluster's own, None: any.
-    """
-
-    id: str
-    world_size: int
-    tensor: int
-    wanted: DeviceChoice
-    spares: int = 0
-    others: tuple[int, ...] = ()  # other sizes that an elastic job takes now if there is no room for the first
-    least: int | None = None  # the smallest world size that an elastic job may ever take
-    gpu: str = ""
-    within: Within | None = None
-    cpus: float = 0.0  # cores that it reserves beside each GPU
-    image: str | None = ""
-
-    @property
-    def shape(self) -> str:
-        """Identifies the job's queue, as text. For an elastic job its smallest layout does."""
-        asks = self.gpu or self.within or self.cpus or self.image
-        more = f" {self.gpu or '-'} {self.within or '-'} {self.cpus:g}" if asks else ""
-        more += f" {self.image}" if self.image else ""
-        return f"{self.wanted} {self.smallest.world_size} {self.tensor} {self.spares}{more}"
-
-    @classmethod
-    def of(cls, shape: str) -> Self:
-        """A job of this shape, without an id."""
-        wanted, world_size, tensor, spares, *more = shape.split()
-        gpu, within, cpus, *image = more or ("-", "-", "0")
-        job = cls(
-            "",
-            int(world_size),
-            int(tensor),
-            cast("DeviceChoice", wanted),
-            int(spares),
-            cpus=float(cpus),
-            image="".join(image),
-        )
-        together = None if within == "-" else cast("Within", within)
-        return replace(job, gpu="" if gpu == "-" else gpu, within=together)
-
-    @property
-    def devices(self) -> int:
-        return self.world_size + self.spares
-
-    @property
-    def sizes(self) -> "list[Waiting]":
-        """The job in every size that it takes now, the preferred size first."""
-        return [replace(self, world_size=size) for size in (self.world_size, *self.others)]
-
-    @property
-    def smallest(self) -> "Waiting":
-        return self if self.least is None else replace(self, world_size=self.least)
-
-    @property
-    def model(self) -> str:
-        """The one model that it names; empty: it names none."""
-        return "" if self.gpu == ANY_MODELS else self.gpu
-
-    def __str__(self) -> str:
-        spares = f" and {self.spares} spare{'s' * (self.spares > 1)}" if self.spares else ""
-        return f"{self.world_size} ranks{spares}"
 
 
 @dataclass(frozen=True)
@@ -107,21 +36,6 @@ class Machine:
     @property
     def cores_per_rank(self) -> float:
         return floor(self.cores) / (self.capacity["cpu"] or 1)
-
-
-@dataclass(frozen=True)
-class Wait:
-    id: str
-    reason: str
-    message: str
-
-
-@dataclass
-class _Blocked:
-    """The nodes for which a job waits that comes first."""
-
-    nodes: set[int] = field(default_factory=set)
-    all: bool = False
 
 
 class Pool:
@@ -145,13 +59,16 @@ class Pool:
         self.capacity = sum(self.here)
         self.most = max(self.capacity, sum(self.whole))
         self.max_ranks = max_ranks
+        self._growth = f" and may grow to {max_ranks}" if (max_ranks or 0) > self.most else ""
         anything = any(ranks for machine in machines for ranks in machine.capacity.values())
         self.known = anything or max_ranks is not None or any(whole.values())
         self.free = [0 if machine.cordoned else machine.free[device] for machine in self.machines]
-        idle = sum(machine.free[device] for machine in self.machines if machine.cordoned)
-        self.left = min(sum(self.free), self.capacity - held.get(device, 0) - idle)
+        self.left = sum(self.free) - _unseen(device, machines, held)
         self.cores_free = [machine.cores_free for machine in self.machines]
-        self._blocked = _Blocked()
+        per_rank = max((machine.cores_per_rank for machine in machines), default=0.0)
+        self.cores_unseen = per_rank * _unseen("cpu", machines, held)
+        self._blocked: set[int] = set()  # places of nodes for which a job waits that comes first
+        self.awaited: set[int] = set()  # those for whose cores a job waits, on whichever devices it runs
         self._parts: dict[tuple[str, Within | None, str | None], list[list[int]]] = {}
         self._lasting: dict[Waiting, tuple[bool, bool]] = {}
 
@@ -212,7 +129,7 @@ class Pool:
         if self.max_ranks is not None and job.devices <= self.max_ranks:
             return None
         if job.devices > self.most:
-            return f"Needs {job}; the cluster has {self.most} {self.noun}{self._growth()}."
+            return f"Needs {job}; the cluster has {self.most} {self.noun}{self._growth}."
         if self.restricts(job):
             return f"{_needs(job)}{self._on(job)}; {self._has(self.here, job)}."
         largest = max((*self.whole, *self.here))
@@ -231,8 +148,10 @@ class Pool:
         if self.restricts(job):
             message = f"{_needs(job)}{self._on(job)}; {self._has(self.in_use, job)}; see `shardyard nodes`."
             return Wait(job.id, "waiting_for_nodes", message)
-        if not self.has_room_when_whole(job):
-            return None
+        if self.capacity < job.devices and not self.has_room_when_whole(job):
+            lacking = job.devices - self.capacity
+            has = f"the cluster has {self.capacity} {self.noun}{self._growth}"
+            return Wait(job.id, "waiting_for_nodes", f"Needs {job}, {has}; waiting for {lacking} more.")
         here, cordoned = sum(self.in_use), self.capacity - sum(self.in_use)
         if job.devices <= here:
             has = f"the nodes in use have room for {groups_on(self.in_use, job.tensor)}"
@@ -248,26 +167,35 @@ class Pool:
         return Wait(job.id, "waiting_for_nodes", f"Needs {job}, {has}; see `shardyard nodes`.")
 
     def blocked(self, job: Waiting) -> bool:
-        """Whether every node for the job is one for which an earlier job waits."""
-        parts = self.parts(job)
-        return self._blocked.all or (bool(parts) and not self._open(job))
+        """Whether an earlier job waits for nodes of each part that may serve the job, or for their cores, of which the job takes some."""
+        return not self._open(job)
 
-    def block(self, job: Waiting) -> None:
-        """The job waits: later jobs do not take the nodes that it may use."""
+    def block(self, job: Waiting) -> set[int]:
+        """The job waits: later jobs do not take the nodes that it may use. Returns the numbers of those for whose cores it waits.
+
+        On GPUs it waits for cores once it lacks nothing else: until then others may use them. On CPUs it needs no cores beside GPUs if
+        the nodes without GPUs would be enough.
+        """
         parts = [part for part in self.parts(job) if _pack(self._ranks(self.in_use, part, job), job) is not None]
-        self._blocked.nodes.update(place for part in parts for place in part)
-        self._blocked.all = self._blocked.all or not parts
+        if _wants_cores(job, self.device):
+            awaited = {
+                place for _, part, _ in self._rooms(replace(job, cpus=0.0)) for place in part if self.free[place]
+            }
+        else:
+            beside = {place for place, machine in enumerate(self.machines) if machine.capacity["cuda"]}
+            bare = [0 if place in beside else ranks for place, ranks in enumerate(self.in_use)]
+            needed = self.device == "cpu" and not self._fits(bare, job)
+            awaited = {place for part in parts for place in part if needed and place in beside}
+        self._blocked.update(place for part in parts for place in part)
+        return {self.numbers[place] for place in awaited}
 
     def _open(self, job: Waiting) -> list[list[int]]:
-        return [part for part in self.parts(job) if self._blocked.nodes.isdisjoint(part)]
+        parts = [part for part in self.parts(job) if self._blocked.isdisjoint(part)]
+        takes_cores = self.device == "cpu" or job.cpus > 0
+        return [part for part in parts if self.awaited.isdisjoint(part)] if takes_cores else parts
 
     def problem(self, job: Waiting) -> Wait | None:
         """Why the job cannot start now, or None."""
-        needs = f"Needs {job}"
-        if self.capacity < job.devices:
-            lacking = job.devices - self.capacity
-            has = f"the cluster has {self.capacity} {self.noun}{self._growth()}"
-            return Wait(job.id, "waiting_for_nodes", f"{needs}, {has}; waiting for {lacking} more.")
         if self._room(job) is not None:
             return None
         if self.restricts(job):
@@ -277,7 +205,7 @@ class Pool:
         if self.left < job.devices:
             lacking = job.devices - max(0, self.left)
             free = f"{max(0, self.left)} of {self.capacity} {self.noun} are free"
-            return Wait(job.id, "waiting_for_devices", f"{needs}, {free}; waiting for {lacking} more.")
+            return Wait(job.id, "waiting_for_devices", f"Needs {job}, {free}; waiting for {lacking} more.")
         free = f"no nodes have {job.world_size // job.tensor} groups of {job.tensor} free {self.noun}"
         return Wait(job.id, "waiting_for_devices", f"{_grouped(job)}, {free}.")
 
@@ -295,20 +223,27 @@ class Pool:
         return {self.numbers[place]: ranks * each[place] for place, ranks in room.items()}
 
     def _room(self, job: Waiting) -> dict[int, int] | None:
-        """Place → the ranks that the job takes there, of the fullest part that has room; None if none has.
+        """Place → the ranks that the job takes there, of the fullest part that has room; None if none has."""
+        found = self._rooms(job)
+        if not found:
+            return None
+        _, part, taken = min(found, key=lambda one: one[:2])
+        return dict(zip(part, taken, strict=True))
 
-        Devices of gangs that are still being built count as free on their nodes; any part may be the one that has them.
+    def _rooms(self, job: Waiting) -> list[tuple[int, list[int], list[int]]]:
+        """Of each part that has room: its free ranks, its places, and the ranks that the job takes at each.
+
+        Devices and cores of gangs that are still being built count as free on their nodes; any part may be the one that has them.
         """
         unseen = sum(self.free) - self.left
         found = []
         for part in self._open(job):
             free = self._ranks(self.free, part, job)
-            after = _pack(free, job) if sum(free) - unseen >= job.devices else None
+            cores = sum(self.cores_free[place] for place, ranks in zip(part, free, strict=True) if ranks) + 1e-6
+            enough = not _wants_cores(job, self.device) or cores - self.cores_unseen >= job.devices * job.cpus
+            after = _pack(free, job) if enough and sum(free) - unseen >= job.devices else None
             found += [] if after is None else [(sum(free), part, [a - b for a, b in zip(free, after, strict=True)])]
-        if not found:
-            return None
-        _, part, taken = min(found, key=lambda one: one[:2])
-        return dict(zip(part, taken, strict=True))
+        return found
 
     # Messages.
 
@@ -334,11 +269,6 @@ class Pool:
         models = sorted({machine.model for machine in self.machines} - {""})
         return f"the cluster has {', '.join(models) or 'GPUs of unknown models'}"
 
-    def _growth(self) -> str:
-        if self.max_ranks is None or self.max_ranks <= self.most:
-            return ""
-        return f" and may grow to {self.max_ranks}"
-
 
 Pools = Mapping[Device, Pool]
 
@@ -353,6 +283,18 @@ def give(pools: Pools, device: Device, job: Waiting) -> None:
                 fit = max(0, floor(pool.cores_free[place] / pool.machines[place].cores_per_rank + 1e-6))
                 pool.left -= max(0, pool.free[place] - fit)
                 pool.free[place] = min(pool.free[place], fit)
+
+
+def block(pools: Pools, device: Device, job: Waiting) -> None:
+    """The job waits: later jobs take neither the nodes that it may use, nor the cores for which it waits."""
+    awaited = pools[device].block(job)
+    for pool in pools.values():
+        pool.awaited.update(place for place, number in enumerate(pool.numbers) if number in awaited)
+
+
+def _unseen(device: Device, machines: Sequence[Machine], held: Mapping[str, int]) -> int:
+    """Ranks of gangs that are still being built: the machines do not show yet which of them has those."""
+    return max(0, held.get(device, 0) - sum(machine.capacity[device] - machine.free[device] for machine in machines))
 
 
 def _part_of(machine: Machine, job: Waiting, device: Device) -> tuple[str, str, str] | None:

@@ -1,8 +1,9 @@
 """Decides which jobs may start: a pure policy. Its inputs are the queue, the nodes and the held devices; it returns decisions.
 
 First come, first served: the first job of a device kind that has to wait makes those behind it wait too, so that a stream of small
-jobs never overtakes a large one forever. A job for which the cluster is too small, permanently or while nodes are away, blocks no
-other job. The cluster's full capacity, not that of the living nodes, decides which devices a job takes, and whether it is refused.
+jobs never overtakes a large one forever. The same holds for cores, which jobs on CPUs and jobs on GPUs share. A job for which the cluster
+is too small, permanently, while nodes are away or until it grows, blocks no other job. The cluster's full capacity, not that of the
+living nodes, decides which devices a job takes, and whether it is refused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from math import floor
 
 from ...workers.messages.gang_spec import ANY_MODELS
-from .pool import Device, DeviceChoice, Machine, Pool, Pools, Wait, Waiting, Whole, Within, give
+from .pool import Machine, Pool, Pools, Whole, block, give
+from .waiting import Device, DeviceChoice, Wait, Waiting, Within
 
 __all__ = ["Device", "DeviceChoice", "Machine", "Wait", "Waiting", "Whole", "Within"]
 
@@ -61,7 +63,7 @@ def decide(
     """A decision for each waiting job, in the queue's order.
 
     `held` is device → ranks of the jobs that were already placed: a gang that is still being built is not counted in the machines'
-    numbers yet. `whole` None: the full capacity is unknown, so the living nodes are all.
+    numbers yet. Cores beside GPUs count as ranks on CPUs. `whole` None: the full capacity is unknown, so the living nodes are all.
     """
     pools = _pools(machines, held, max_ranks, whole or {})
     return [_decide(job, pools) for job in waiting]
@@ -99,7 +101,7 @@ def _decide(job: Waiting, pools: Pools) -> Decision:
         return turn(job.id)
     problem = room.problem(last)
     if problem is not None:
-        room.block(last)
+        block(pools, device, last)
         return problem
     size = next((size for size in larger if room.fits(size)), last)
     give(pools, device, size)

@@ -1,10 +1,12 @@
 """SQL of the tables `jobs` and `labels`."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, func, literal, not_, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, case, func, literal, not_, or_, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -293,13 +295,23 @@ async def any_wants_devices(tx: AsyncConnection, shapes: Collection[str], cluste
     return (await tx.execute(select(jobs.c.id).where(*waits).limit(1))).first() is not None
 
 
-async def held_ranks(tx: AsyncConnection, cluster: str = CLUSTER) -> dict[str, int]:
-    """Device → ranks and spares of the cluster's gangs that may hold devices now, as placed: a job's row may have its next layout."""
+async def held_ranks(tx: AsyncConnection, cluster: str = CLUSTER, ranks_per_core: int = 1) -> dict[str, int]:
+    """Device → ranks and spares of the cluster's gangs that may hold devices now, as placed: a job's row may have its next layout.
+
+    Cores beside GPUs count as the ranks on CPUs that would need them.
+    """
     given = func.coalesce(attempts.c.devices, jobs.c.world_size + SPARES)
     newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
-    statement = select(jobs.c.device, func.sum(given)).join(attempts, newest, isouter=True)
+    beside = func.sum(case((jobs.c.device == "cuda", given * _CPUS), else_=0.0))
+    statement = select(jobs.c.device, func.sum(given), beside).join(attempts, newest, isouter=True)
     statement = statement.where(jobs.c.state.in_(HOLDING), jobs.c.cluster == cluster).group_by(jobs.c.device)
-    return {device: int(ranks) for device, ranks in await tx.execute(statement) if device is not None}
+    held: Counter[str] = Counter()
+    for device, ranks, cores in await tx.execute(statement):
+        if device is not None:
+            held[device] += int(ranks)
+        if cores:
+            held["cpu"] += ceil(cores * ranks_per_core)
+    return dict(held)
 
 
 async def holders(tx: AsyncConnection, job_ids: Collection[str]) -> dict[str, RowMapping]:

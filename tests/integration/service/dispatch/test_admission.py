@@ -23,8 +23,8 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
+from shardyard.service.store import clusters, nodes
 from shardyard.service.store import jobs as job_rows
-from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import jobs as table
 
@@ -217,6 +217,20 @@ async def test_spares_hold_devices_too(store: Store, settings: Settings, submit:
         assert last.message == "Needs 2 ranks and 1 spare, 2 of 8 CPU ranks are free; waiting for 1 more."
 
 
+async def test_a_gang_on_gpus_holds_its_cores_before_they_are_seen(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    """A node of 4 GPUs and 2 cores, on each of which run four CPU ranks."""
+    await _has(store)
+    cores = {"cpus_per_gpu": 0.375}
+    first, second = [await submit(ranks=2, device="cuda", resources=cores, name=name) for name in ("a", "b")]
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [first.id, second.id]
+    cpu = await submit(ranks=3, device="cpu")
+    assert not (await admit(store, settings, "a", None)).leases
+    now = await jobs.get_job(store, cpu.id)
+    assert now.message == "Needs 3 ranks, 2 of 8 CPU ranks are free; waiting for 1 more."
+
+
 async def test_a_gang_holds_its_devices_until_it_has_ended_whatever_layout_comes_next(
     store: Store, settings: Settings, spec: Callable[..., JobSpec], submit: Submit
 ) -> None:
@@ -236,6 +250,28 @@ async def test_waiting_is_reported_once_and_not_at_every_look(store: Store, sett
         await admit(store, settings, "a", "The head is away.")
     now = await jobs.get_job(store, job.id)
     assert (now.reason, now.message, Cursor.parse(now.cursor).event) == ("cluster_unreachable", "The head is away.", 2)
+
+
+async def test_a_dispatcher_that_does_not_reach_the_cluster_leaves_the_explanations_to_one_that_does(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    """Or the two would replace each other's twice a second, and each time store an event."""
+    await _has(store, cpu_used=2.0, gpu=0.0)
+    job = await submit(ranks=2)
+
+    async def explained(owner: str, unreachable: str | None) -> tuple[str | None, int]:
+        assert (await admit(store, settings, owner, unreachable)).waiting
+        now = await jobs.get_job(store, job.id)
+        return now.reason, Cursor.parse(now.cursor).event
+
+    async with store.write() as tx:
+        await clusters.put(tx, settings.cluster, "reaches", 60.0)
+    assert await explained("reaches", None) == ("waiting_for_devices", 2)
+    assert await explained("does not", "The head is away.") == ("waiting_for_devices", 2)
+    assert await explained("reaches", "The head is away.") == ("cluster_unreachable", 3), "it did until now"
+    async with store.write() as tx:
+        await clusters.leave(tx, "reaches")
+    assert await explained("does not", "No route to the head.") == ("cluster_unreachable", 4)
 
 
 #: SQLite lets no user write while a pass runs.

@@ -17,7 +17,7 @@ from shardyard.service.store import clusters, jobs
 from shardyard.service.store.engine import Store
 
 from ...inprocess_cluster import InProcessCluster
-from .dispatching import dispatching, eventually
+from .dispatching import dispatching, eventually, submit, until
 
 LONG_AGO = 1_000_000_000.0
 
@@ -76,6 +76,20 @@ async def test_it_is_there_and_touched_while_the_dispatcher_runs(
         cluster.reachable = False
         await file.touched()
     assert not file.exists()
+
+
+async def test_it_is_not_there_before_the_cluster_was_reached(
+    store: Store, settings: Settings, cluster: InProcessCluster, file: File
+) -> None:
+    """So that an upgrade with a wrong token of Ray ends no dispatcher that works."""
+    cluster.reachable = False
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, lambda now: now.reason == "cluster_unreachable")
+        file.make()
+        await eventually(lambda: not file.exists())
+        cluster.reachable = True
+        await eventually(file.exists)
 
 
 async def test_a_pass_that_hangs_touches_it_no_more_and_one_that_fails_does(

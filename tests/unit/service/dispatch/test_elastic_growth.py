@@ -14,10 +14,10 @@ def node(name: str, model: str, used: float, gang: float) -> dict[str, Any]:
     return {"id": name, "cpu": 8.0, "cpu_used": 0.0, "gpu": 8.0, "gpu_used": used, "gangs": shares, **place}
 
 
-def grows(folder: Path, more: int, *nodes: dict[str, Any]) -> bool:
-    row: Any = {"id": "j-1", "world_size": 4, "tensor": 1, "device": "cuda", "spec": {}}
+def grows(folder: Path, more: int, *nodes: dict[str, Any], **resources: float) -> bool:
+    row: Any = {"id": "j-1", "world_size": 4, "tensor": 1, "device": "cuda", "spec": {"resources": resources}}
     machines = [_without(one, "j-1", Settings(data_dir=folder), ()) for one in nodes]  # type: ignore[arg-type]
-    return _are_together(row, more, machines, {"cuda": 4})
+    return _are_together(row, more, machines, {"cuda": 4, "cpu": 16})
 
 
 def test_free_gpus_of_another_model_are_none_to_grow_into(tmp_path: Path) -> None:
@@ -26,6 +26,7 @@ def test_free_gpus_of_another_model_are_none_to_grow_into(tmp_path: Path) -> Non
     assert grows(tmp_path, 4, own, other), "as a whole it has room on the other model"
     assert grows(tmp_path, 4, node("n", "H100", 4, 4), other)
     assert grows(tmp_path, 8, own, node("m", "H100", 0, 0))
+    assert grows(tmp_path, 4, node("n", "H100", 4, 4), cpus_per_gpu=1.0), "the cores that are held are its own"
 
 
 def test_ranks_on_cpus_take_cores_and_those_on_gpus_if_the_spec_says_so() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.service.policies.pool import Machine, Pool, Waiting, Within
+from shardyard.service.policies.pool import Machine, Pool
 from shardyard.service.policies.queue import (
     Decision,
     Device,
@@ -17,6 +17,7 @@ from shardyard.service.policies.queue import (
     resolved,
     restricted,
 )
+from shardyard.service.policies.waiting import Waiting, Within
 
 
 def gpus(count: int, model: str = "H100", free: int | None = None, domain: str = "", zone: str = "") -> Machine:
@@ -120,14 +121,6 @@ def test_a_gang_that_is_being_built_may_be_in_any_part() -> None:
     assert decide([job("a", 8)], seen, {"cuda": 1}, None) == [Start("a", "cuda")]
 
 
-def test_a_shape_has_what_a_job_asks_for() -> None:
-    asked = [job("", 8), job("", 8, "H100"), job("", 8, within="zone"), job("", 8, "mixed", "domain", 2)]
-    for one in (*asked, replace(asked[0], image="nemo"), replace(asked[3], image="nemo-1.2_x", cpus=2.5)):
-        assert Waiting.of(one.shape) == one
-    assert Waiting.of("cuda 8 2 0") == Waiting("", 8, 2, "cuda"), "as stored before"
-    assert job("", 8).shape == "cuda 8 1 0", "jobs that ask for nothing keep their shape"
-
-
 @given(
     st.lists(st.tuples(st.sampled_from("AH"), st.integers(0, 8)), max_size=5), st.lists(st.integers(1, 9), max_size=6)
 )
@@ -188,3 +181,52 @@ def test_cores_are_given_away_once() -> None:
     small = [replace(job(name, 1), cpus=0.75) for name in ("a", "b")]
     *_, full = decide([*small, Waiting("c", 37, 1, "cpu")], [bare, node], {}, None)
     assert full == Start("c", "cpu"), "1.5 cores are 3 ranks, however many jobs have them"
+
+
+def beside(cpu: int = 128, cpu_free: int | None = None, cuda: int = 8, cuda_free: int | None = None) -> Machine:
+    """A node with four CPU ranks on each of its cores."""
+    free: dict[Device, int] = {
+        "cpu": cpu if cpu_free is None else cpu_free,
+        "cuda": cuda if cuda_free is None else cuda_free,
+    }
+    return Machine({"cpu": cpu, "cuda": cuda}, free, cores=cpu / 4, cores_free=free["cpu"] / 4)
+
+
+ON_GPUS = replace(job("g", 8), cpus=4.0)
+TURN = ("waiting_for_devices", "waiting_for_turn")
+
+
+def reasons(decisions: list[Decision]) -> tuple[str, ...]:
+    return tuple(one.reason if isinstance(one, Wait) else one.device for one in decisions)
+
+
+def test_cores_for_which_a_job_on_gpus_waits_go_to_no_later_job_on_cpus() -> None:
+    """Or a stream of such jobs would take them forever, while the GPUs stay idle."""
+    small = Waiting("c", 64, 1, "cpu")
+    assert reasons(decide([ON_GPUS, small], [beside(cpu_free=64)], {}, None)) == TURN
+    assert reasons(decide([ON_GPUS, small], [beside(cpu_free=64), beside(cuda=0)], {}, None)) == TURN, (
+        "Ray may use either"
+    )
+    apart = [beside(cpu_free=64), replace(beside(cuda=0), image="nemo")]
+    assert reasons(decide([ON_GPUS, replace(small, image="nemo")], apart, {}, None)) == ("waiting_for_devices", "cpu")
+    lacks_gpus = decide([ON_GPUS, small], [beside(cpu_free=64, cuda_free=7)], {}, None)
+    assert reasons(lacks_gpus) == ("waiting_for_devices", "cpu"), "until it has GPUs the cores would be idle"
+    without = decide([replace(ON_GPUS, cpus=0.0), small], [beside(cpu_free=64, cuda_free=7)], {}, None)
+    assert reasons(without) == ("waiting_for_devices", "cpu")
+
+
+def test_cores_for_which_a_job_on_cpus_waits_go_to_no_later_job_on_gpus() -> None:
+    large, pair = Waiting("c", 128, 1, "cpu"), replace(ON_GPUS, world_size=2)
+    assert reasons(decide([large, pair], [beside(cpu_free=64)], {}, None)) == TURN
+    none = decide([large, replace(pair, cpus=0.0)], [beside(cpu_free=64)], {}, None)
+    assert reasons(none) == ("waiting_for_devices", "cuda"), "it takes no cores"
+    other = decide([large, pair], [beside(cpu_free=60), beside(cuda=0, cpu_free=64)], {}, None)
+    assert reasons(other) == ("waiting_for_devices", "cuda"), "the node without GPUs is enough once it is free"
+
+
+def test_cores_of_a_gang_that_is_being_built_are_not_free() -> None:
+    assert reasons(decide([ON_GPUS], [beside()], {"cpu": 4}, None)) == TURN[:1]
+    assert reasons(decide([ON_GPUS], [beside()], {"cuda": 4}, None)) == TURN[:1], "it may have four of the GPUs"
+    assert reasons(decide([replace(ON_GPUS, cpus=3.0)], [beside()], {"cpu": 32}, None)) == ("cuda",)
+    seen = [beside(), beside(cuda=0, cpu_free=124)]
+    assert reasons(decide([ON_GPUS], seen, {"cpu": 4}, None)) == ("cuda",)

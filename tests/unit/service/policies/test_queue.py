@@ -63,13 +63,18 @@ def test_devices_of_another_kind_are_another_queue() -> None:
     assert isinstance(a, Wait) and b == Start("b", "cpu")
 
 
-def test_a_job_beyond_the_cluster_waits_for_its_growth_or_holds_up_no_other() -> None:
+def test_a_job_beyond_the_cluster_waits_for_its_growth_and_holds_up_no_other() -> None:
     queue = [job("a", 8), job("b", 1)]
     a, b = decide(queue, [node(cpu=4)], {}, 16)
     assert a == Wait(
         "a", "waiting_for_nodes", "Needs 8 ranks, the cluster has 4 CPU ranks and may grow to 16; waiting for 4 more."
     )
-    assert isinstance(b, Wait)
+    assert b == Start("b", "cpu"), "who adds the nodes may take days"
+    a, b = decide([job("a", 8, tensor=8), job("b", 1)], [node(cpu=4), node(cpu=4)], {}, 16)
+    needs = "Needs 8 ranks in tensor groups of 8, the nodes in use have room for 0; see `shardyard nodes`."
+    assert (a, b) == (Wait("a", "waiting_for_nodes", needs), Start("b", "cpu"))
+    a, b = decide(queue, [node(cpu=4, cpu_free=2), node(cpu=4)], {}, 16)
+    assert isinstance(a, Wait) and isinstance(b, Wait) and b.reason == "waiting_for_turn", "it has grown"
     a, b = decide(queue, [node(cpu=4)], {}, None)
     assert a == Wait("a", "too_many_ranks", "Needs 8 ranks; the cluster has 4 CPU ranks.")
     assert b == Start("b", "cpu")
