@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,12 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 #: On GPUs the world has gloo beside NCCL for what the host sends: objects such as checkpoint plans, and the clocks of traces. The groups
 #: of the mesh have NCCL only.
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+
+
+class DeviceFailed(RuntimeError):
+    """The rank's device cannot be used."""
+
+    facts: Final = {"cause": "device_failed"}
 
 
 @contextmanager
@@ -46,9 +52,12 @@ def form_world(device: torch.device, **place: Any) -> None:
 
 
 def device_of(kind: str, index: int) -> torch.device:
-    """This rank's device, chosen for the process; on a CPU torch has one thread from now on."""
+    """This rank's device, chosen for the process; on a CPU torch has one thread from now on. Raises DeviceFailed."""
     if kind == "cpu":
         torch.set_num_threads(1)
         return torch.device("cpu")
-    torch.cuda.set_device(index)
+    try:
+        torch.cuda.set_device(index)
+    except RuntimeError as error:  # the user's code has not run yet
+        raise DeviceFailed(f"the rank cannot use its GPU: {error}") from error
     return torch.device("cuda", index)

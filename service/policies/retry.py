@@ -32,6 +32,7 @@ INFRASTRUCTURE: Final = frozenset(
         "not_prepared",
         "state_disk_full",
         "state_disk_failed",
+        "device_failed",
         "placement_timeout",
         "cluster_lost",
         "cluster_unreachable",

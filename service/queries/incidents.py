@@ -147,6 +147,7 @@ HAPPENED = {
     "not_prepared": "{who} could not prepare its program",
     "state_disk_full": "{who} had no room on its disk for training state",
     "state_disk_failed": "The disk with the training state of {who} failed",
+    "device_failed": "The GPU of {who} failed",
     "export_failed": "The model could not be exported",
     "snapshots_off": "Snapshots do not fit in memory",
     "memory_off_plan": "The peak of memory is off its plan",

@@ -5,7 +5,6 @@ raylet is gone they are children of this process, or of its fork server, and are
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ..locked_folder import locked_folder
 from ..parent_death import kill_orphans
 
 _COMMAND: Final = Path(__file__).with_name("ray_start.py")
@@ -93,7 +93,7 @@ def ray_node(
     `host`: the address at which it listens. `head`: address of the cluster that it joins; None: it is the first node. When the block ends,
     all children of this process are killed: the program has ended before.
     """
-    with _folder() as folder, (folder / "output").open("wb") as output:
+    with locked_folder(_PREFIX, _root()) as folder, (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             [python, str(_COMMAND), str(os.getpid()), *_options(host, head, resources), f"--temp-dir={folder / 'r'}"],
             cwd=folder,
@@ -127,46 +127,7 @@ def _options(host: str, head: str | None, resources: NodeResources) -> list[str]
     ]
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """A private folder, locked while it is in use. Those of processes that were killed are removed before."""
+def _root() -> Path:
+    """Where the folder is: among temporary files, or where its path is short enough."""
     root = Path(tempfile.gettempdir())
-    if len(os.fsencode(root)) > _LONGEST_ROOT:
-        root = Path("/tmp")  # noqa: S108  (the folder is made by mkdtemp)
-    prefix = f"{_PREFIX}{os.getuid()}-"
-    for left in root.glob(f"{prefix}*"):
-        _remove_unused(left)
-    folder, lock = _locked(root, prefix)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def _locked(root: Path, prefix: str) -> tuple[Path, int]:
-    """A new folder, and the descriptor by which it is locked. Another process may remove one before it is locked; then there is another."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
-        with contextlib.suppress(FileNotFoundError):
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if folder.exists():
-                return folder, lock
-            os.close(lock)
-
-
-def _remove_unused(folder: Path) -> None:
-    """Remove a folder of this user that no process has locked."""
-    try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        if os.fstat(lock).st_uid == os.getuid():
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        return
-    finally:
-        os.close(lock)
+    return root if len(os.fsencode(root)) <= _LONGEST_ROOT else Path("/tmp")  # noqa: S108  (the folder in it is private)

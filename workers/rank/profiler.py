@@ -11,7 +11,6 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ..locked_folder import locked_folder
 from ..messages.artifact import Artifact
 from ..messages.profile_request import RECORDED, Profile
 from ..storage.open_folder import folder_at
@@ -39,6 +39,8 @@ STACKS_S: Final = 180.0
 _TRIES: Final = 3
 #: Bytes of a recording before it is compressed.
 MOST_RECORDED: Final = 1 << 30
+#: Name of the folders of profiles. An actor that is killed leaves its own.
+_FOLDER: Final = "shardyard-profile-"
 _ENDINGS: Final = {"stacks": "txt", "cpu": "speedscope.json", "operators": "trace.json.gz", "memory": "pickle"}
 #: What py-spy says if the kernel does not let it read a process.
 _DENIED: Final = ("permission denied", "operation not permitted")
@@ -148,8 +150,8 @@ class Profiler:
 
 async def _recorded(order: Profile, target: Target) -> Outcome:
     """A profile that the trainer makes of itself, or the program of itself. Raises ProfileFailed."""
-    with tempfile.TemporaryDirectory(prefix="shardyard-profile-") as folder:
-        path = Path(folder, "profile.json")
+    with locked_folder(_FOLDER) as folder:
+        path = folder / "profile.json"
         try:
             steps = await target.record(order, path)
         except NotRecorded as error:
@@ -201,8 +203,8 @@ def stacks(pid: int, until: float) -> str:
 def record(pid: int, seconds: int) -> bytes:
     """Sample a process and those below it; returns a file of speedscope's format. Raises ProfileFailed."""
     what = ("--pid", str(pid), "--subprocesses", "--nonblocking", "--duration", str(seconds), "--rate", str(RATE_HZ))
-    with tempfile.TemporaryDirectory(prefix="shardyard-profile-") as folder:
-        path = Path(folder, "profile")
+    with locked_folder(_FOLDER) as folder:
+        path = folder / "profile"
         _py_spy(seconds + PATIENCE_S, "record", *what, "--format", "speedscope", "--output", str(path))
         if not path.exists():
             raise ProfileFailed("py-spy saw no Python code run: the process may just be starting or ending")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from . import shared_memory
+from .header import segment_of
 from .shared_memory import Header
 
 #: Bytes of one chunk: it passes through the memory of two actors and of Ray's object store.
@@ -28,9 +29,13 @@ CHUNK: Final = 4 << 20
 #: A peer that needs more than `CHUNK_S` seconds for a chunk counts as gone; it is tried again after `AGAIN_S` seconds.
 CHUNK_S: Final = 10.0
 AGAIN_S: Final = 30.0
-#: Seconds for which a trainer waits for its actor's answer before it trains on.
+#: Seconds for which a trainer waits for its actor's next message before it trains on. While it copies, the actor sends one every
+#: `ALIVE_S` seconds at most, and before the next chunk is late.
 ANSWER_S: Final = 60.0
-#: The step of a snapshot, and in the answer the seconds of processor time that its copy took.
+ALIVE_S: Final = 1.0
+#: Seconds for which a trainer waits for one copy: less than the usual time limits of a hang, and of collectives in which others wait.
+COPY_S: Final = 300.0
+#: The step of a snapshot, and in the answer the seconds of processor time that its copy took. Step 0: it is still being copied.
 _MESSAGE: Final = struct.Struct("<Qd")
 
 
@@ -141,7 +146,10 @@ def notifier_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class SnapshotNotifier:
-    """The trainer's end: it announces sealed snapshots and waits for their copies."""
+    """The trainer's end: it announces sealed snapshots and waits for their copies.
+
+    After a silent actor it waits no more until there is a message, which may be a late answer.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -150,7 +158,7 @@ class SnapshotNotifier:
         )
         self._answer_s = ANSWER_S
         self.cost_s = 0.0  # processor time of the last copy
-        self.took_s = 0.0  # from the notification to its answer
+        self.took_s = 0.0  # from the notification to its answer; no less than a wait in vain
 
     def notify(self, step: int) -> None:
         """Announce that the snapshot of `step` is sealed."""
@@ -159,22 +167,30 @@ class SnapshotNotifier:
             self._end.send(_MESSAGE.pack(step, 0.0))
 
     def wait(self) -> None:
-        """Wait until the newest snapshot is copied, or until the actor's time to answer is over."""
+        """Wait until the newest snapshot is copied, or until the time for its copy is over."""
         if self._announced is None:
             return
-        self._answer_s = ANSWER_S if self._answered(self._announced[0]) else 0.0
-        self.took_s, self._announced = time.monotonic() - self._announced[1], None
+        (step, since), self._announced = self._announced, None
+        answered = self._answered(step, since + COPY_S)
+        took_s = time.monotonic() - since
+        self.took_s = took_s if answered else max(took_s, self.took_s)
+        if not answered and self._answer_s:
+            self._answer_s = 0.0
+            text = f"the snapshot of step {step} has no copy on another node after {took_s:.0f} s: the training goes on"
+            print(text, flush=True)  # noqa: T201  (a trainer's standard output is its log)
 
-    def _answered(self, step: int) -> bool:
-        """Whether the answer for this step comes in time. Ignores answers for earlier steps."""
+    def _answered(self, step: int, latest: float) -> bool:
+        """Whether the answer for this step comes in time. Other messages show that the actor lives."""
         deadline = time.monotonic() + self._answer_s
         with contextlib.suppress(OSError):  # includes TimeoutError
             while True:
-                self._end.settimeout(max(deadline - time.monotonic(), 1e-3))
+                self._end.settimeout(max(min(deadline, latest) - time.monotonic(), 1e-3))
                 message = self._end.recv(_MESSAGE.size)
                 if not message:
                     return False
-                copied, self.cost_s = _MESSAGE.unpack(message)
+                copied, cost_s = _MESSAGE.unpack(message)
+                self._answer_s, deadline = ANSWER_S, time.monotonic() + ANSWER_S
+                self.cost_s = cost_s if copied else self.cost_s
                 if copied >= step:
                     return True
         return False
@@ -186,7 +202,7 @@ class Replicator:
     def __init__(self, end: socket.socket, fds: Sequence[int], rank: int, warn: Callable[[str], None]) -> None:
         """`warn(text)` adds a line to the rank's log."""
         self._end, self._fds, self._rank, self._warn = end, fds, rank, warn
-        self._quiet_until = 0.0
+        self._quiet_until = self._alive_at = 0.0
 
     async def run(self, generation: int, give: Give, met: Callable[[], None]) -> None:
         """Returns when the trainer has ended. Calls `met()` when all ranks have met with copied snapshots, since the first notification."""
@@ -198,24 +214,31 @@ class Replicator:
             began = time.process_time()
             if time.monotonic() >= self._quiet_until:
                 await self._copy(step, generation, give)
-            with contextlib.suppress(OSError):
-                self._end.send(_MESSAGE.pack(step, time.process_time() - began))
+            self._send(step, time.process_time() - began)
+
+    def _send(self, step: int, cost_s: float) -> None:
+        """Without effect if the trainer has ended, or does not read: it reads before it waits again."""
+        self._alive_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            self._end.send(_MESSAGE.pack(step, cost_s))
 
     async def _copy(self, step: int, generation: int, to_peer: Give) -> None:
         async def give(chunk: Chunk) -> bool:
             async with asyncio.timeout(CHUNK_S):
-                return await to_peer(chunk)
+                more = await to_peer(chunk)
+            if time.monotonic() >= self._alive_at + ALIVE_S:
+                self._send(0, 0.0)
+            return more
 
-        for fd in self._fds:
-            header = shared_memory.read_header(fd)
-            if header is not None and header.step == step:
-                try:
-                    await send(fd, self._rank, generation, give)
-                except Exception as error:  # noqa: BLE001  # the background task: an error of the peer must not stop the training
-                    self._quiet_until = time.monotonic() + AGAIN_S
-                    why = str(error).strip().splitlines() or [""]
-                    self._warn(f"the snapshot of step {step} is not copied: {type(error).__name__}: {why[0]}")
+        why = "it was overwritten meanwhile"
+        try:
+            fd = segment_of(self._fds, step)
+            if fd is not None and await send(fd, self._rank, generation, give):
                 return
+        except Exception as error:  # noqa: BLE001  # the background task: an error of the peer must not stop the training
+            self._quiet_until = time.monotonic() + AGAIN_S
+            why = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        self._warn(f"the snapshot of step {step} is not copied: {why}")
 
     async def _receive(self) -> int | None:
         """The step of the newest announced snapshot; None if the trainer has ended."""

@@ -169,13 +169,15 @@ class EventMerger:
 
     def _emit_running(self, ts: float, step: int, reason: str) -> None:
         """Rank 0 has trained a step, or started its program: the first time of all, or in a generation."""
-        if self.first_step_at is None:
+        first = self.first_step_at is None
+        if first:
             self.first_step_at = ts
-            self.emit_state("running", reason, "")
-        elif self.repair is not None:
+        if self.repair is not None:
             event = read(RepairEvent, asdict(self.repair) | {"step": step, "seconds": ts - self.repair.began})
             self.emit(event)
             self.emit_state("running", "repaired", _repair_text(event))
+        elif first:
+            self.emit_state("running", reason, "")
         self.repair = None
 
     def _emit_step(self, event: StepEvent, ts: float) -> None:

@@ -166,7 +166,8 @@ class Generations:
         member.failed = member.failed or taken.failed
         if taken.step is not None:
             member.step, member.trained = taken.step, True
-            self.gang.spares.allow(self.gang.phase == "training")
+        # `running`: rank 0 has trained a step of this generation, or started its program, which may have no steps.
+        self.gang.spares.allow(self.gang.phase == "training" and self.gang.merger.state == "running")
         if taken.failure is not None:
             self.fail(taken.failure)
         if taken.done and (self.gang.all_done or self.gang.awaits_return):

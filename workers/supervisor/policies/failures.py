@@ -10,7 +10,9 @@ from ...messages.event import sanitize
 from ...messages.rank_event import FailedEvent
 
 #: Causes that are the machines' fault; an exception of the training code would come again.
-REPAIRABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replica_mismatch", "state_disk_failed"})
+REPAIRABLE: Final = frozenset(
+    {"rank_lost", "node_lost", "hang", "replica_mismatch", "state_disk_failed", "device_failed"}
+)
 #: Messages of a rank whose peer is gone; never the root cause while there is another. A program's own connections fail in the
 #: same words.
 SECONDARY: Final = (
@@ -25,6 +27,12 @@ SECONDARY: Final = (
     "recvvalue failed",
     "sendbytes failed",
     "connection was likely closed",  # of the store, which rank 0 holds
+)
+#: What the CUDA runtime says of a GPU that is broken or gone, and never of what code does on it (`cudaGetErrorString`).
+DEVICE_FAILED: Final = (
+    "uncorrectable ecc error encountered",
+    "uncorrectable nvlink error detected during the execution",
+    "device(s) is/are busy or unavailable",
 )
 #: What an error of torch.distributed, or of its libraries, has in its text: its class, or the file or class that raised it.
 _OF_GROUPS: Final = re.compile(
@@ -56,7 +64,7 @@ class Failure:
     # `exception`, `rank_lost`, `node_lost`, `hang`, `replica_mismatch`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`,
     # `journal_unreadable`, `other_version`, `storage_unreachable`, `environment_not_built`, `package_index_unreachable`,
     # `files_not_fetched`, `files_unreachable`, `files_no_room`, `cache_disk_full`, `cache_disk_failed`,
-    # `not_prepared`, `state_disk_full`, `state_disk_failed`
+    # `not_prepared`, `state_disk_full`, `state_disk_failed`, `device_failed`
     cause: str
     rank: int | None
     message: str
@@ -105,12 +113,18 @@ class Failure:
 
 
 def raised(event: FailedEvent, rank: int | None, node: str | None) -> Failure:
-    """The failure for a trainer's exception. Its `facts` may have the cause, the rank to blame, and evidence."""
+    """The failure for a trainer's exception. Its `facts` may have the cause, the rank to blame, and evidence.
+
+    A failed GPU is found by the words: the exception is raised wherever the code next waits for the GPU.
+    """
     facts = event.facts
     message = event.message if facts.cause != "exception" else f"{event.type}: {event.message}"
+    text = f"{message}\n{event.traceback}".lower()
+    failed_device = facts.cause == "exception" and any(sign in text for sign in DEVICE_FAILED)
+    cause = "device_failed" if failed_device else facts.cause
     known = {"ranks": facts.ranks, "parameter": facts.parameter, "parameters": facts.parameters, "agreed": facts.agreed}
     evidence = {name: sanitize(value) for name, value in known.items() if value is not None}
-    return Failure(facts.cause, rank, message, node, event.traceback, {"raised_in": event.step} | evidence)
+    return Failure(cause, rank, message, node, event.traceback, {"raised_in": event.step} | evidence)
 
 
 def exited(rank: int, node: str | None, status: int | None, watchdog: str | None, log: Iterable[str] = ()) -> Failure:

@@ -7,7 +7,7 @@ how all others have changed since.
 
 It is a straggler once it has been late in nearly all of the last `steps` steps for `seconds`, and none any more when it has been late in
 few of as many steps: one episode has one beginning and one end. Steps in which no rank measured its time count as seconds only.
-Memory grows with the ranks, not with the steps.
+Memory is for the last `steps` steps of each rank. A step's work grows with the ranks, not with `steps`.
 """
 
 import math
@@ -43,7 +43,7 @@ class StragglersState:
     usual_s: dict[int, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One rank in one step: seconds; without peers `usual_s` is its own past's. `since_s`: seconds of all steps before it."""
 
@@ -60,9 +60,17 @@ class Track:
     """What is known of one rank."""
 
     recent: deque[Observation]
+    late: int = 0  # the number of late ones among them
     usual_s: float | None = None  # the median of its first steps' own times, once there are enough
     past: list[float] = field(default_factory=list)  # those, until then
     since: tuple[int, float] | None = None  # step and time since which it has been late in nearly all steps
+
+    def add(self, look: Observation) -> None:
+        """Append the newest observation. The oldest goes if there are enough."""
+        if len(self.recent) == self.recent.maxlen:
+            self.late -= self.recent[0].late
+        self.recent.append(look)
+        self.late += look.late
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ class Stragglers:
 
     def renew(self) -> None:
         """For the next generation. Usual times remain, and an open episode ends when its rank keeps up."""
-        self._tracks = {rank: Track(self._window(), track.usual_s) for rank, track in self._tracks.items()}
+        self._tracks = {rank: Track(self._window(), usual_s=track.usual_s) for rank, track in self._tracks.items()}
         self._seen, self._seconds = 0, 0.0
 
     def to_state(self) -> StragglersState:
@@ -119,7 +127,9 @@ class Stragglers:
     def from_state(cls, limits: StragglerLimits | None, state: StragglersState) -> Self:
         stragglers = cls(limits)
         stragglers._open = set(state.behind)
-        stragglers._tracks = {rank: Track(stragglers._window(), seconds) for rank, seconds in state.usual_s.items()}
+        stragglers._tracks = {
+            rank: Track(stragglers._window(), usual_s=seconds) for rank, seconds in state.usual_s.items()
+        }
         return stragglers
 
     def _window(self) -> deque[Observation]:
@@ -145,7 +155,7 @@ class Stragglers:
             for rank in members:
                 limit_s = self._limit(*usual[rank])
                 late = own[rank] > limit_s and own[rank] - usual[rank][0] > WORTH * step_s
-                self._tracks[rank].recent.append(Observation(step, before, own[rank], usual[rank][0], step_s, late))
+                self._tracks[rank].add(Observation(step, before, own[rank], usual[rank][0], step_s, late))
                 found += self._judge(rank, members)
         return found
 
@@ -184,13 +194,12 @@ class Stragglers:
         """Whether an episode of this rank begins or ends with its last step."""
         assert self._limits is not None
         track, limits = self._tracks[rank], self._limits
-        late = [look.late for look in track.recent]
-        share, first = sum(late) / limits.steps, track.recent[0]
+        share, first = track.late / limits.steps, track.recent[0]
         if share < NEARLY_ALL:
             track.since = None
         elif track.since is None:
-            track.since = (track.recent[late.index(True)].step, first.since_s)
-        if rank in self._open and share <= FEW and len(late) == limits.steps:
+            track.since = (next(look.step for look in track.recent if look.late), first.since_s)
+        if rank in self._open and share <= FEW and len(track.recent) == limits.steps:
             self._open.discard(rank)
             return [_finding(rank, False, first.step, track.recent, members)]
         if rank not in self._open and track.since and self._seconds - track.since[1] >= limits.seconds:

@@ -60,17 +60,22 @@ class Placement:
         self._stopping = stopping
 
     async def place(self, patience_s: float = PLACEMENT_S) -> bool:
-        """Wait until the placement group is ready; False when the gang is stopped before. Raises NoRoom."""
+        """Wait until the placement group is ready; False when the gang is stopped before. Raises NoRoom.
+
+        The group is asked once at least: after an actor's death it is as ready as before.
+        """
         spec = self.spec
         await self.find()
         deadline = time.monotonic() + patience_s
         choose_at = time.monotonic() + CHOOSE_AGAIN_S
-        while time.monotonic() < deadline and not self._stopping():
+        while not self._stopping():
             if self.group is None:
                 await asyncio.sleep(1)
             elif await asyncio.to_thread(self.group.wait, 1):
                 self._choice = None
                 return True
+            if time.monotonic() >= deadline:
+                break
             if self._choice is not None and time.monotonic() > choose_at:
                 await asyncio.to_thread(self._choose_again)
                 choose_at = time.monotonic() + CHOOSE_AGAIN_S

@@ -1,8 +1,8 @@
 """Hot spares: rank actors without a rank, each on a device of its own. One of them replaces an actor that died.
 
 Rules that it keeps: a spare takes a rank only where the rank keeps its snapshots and its tensor group's common node. A new spare
-is then made in the dead actor's bundle. Spares are made while the gang trains, not while its ranks start or are repaired and need the
-machine. Every spare's name is in the journal before it is made, so that none is forgotten.
+is then made in the dead actor's bundle. Spares are made while the gang trains or runs its programs, not while its ranks start or are
+repaired and need the machine. Every spare's name is in the journal before it is made, so that none is forgotten.
 """
 
 import asyncio

@@ -17,6 +17,7 @@ from harness.process_ownership import actor_of
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.program.program import ENTRY, Program
 
 from .following import Event, actors_of, closed, follow, is_final, is_step, kill_supervisor, pids, standing_by, states
 
@@ -196,6 +197,24 @@ async def test_a_spare_takes_over_and_another_one_its_place(
     assert [(repair["rank"], repair["spares"]) for repair in repairs] == [(1, [1]), (0, [0])]
     assert_no_step_was_lost(events)
     await closed(cluster, gang.name, pids(tmp_path / "run"))
+
+
+@pytest.mark.full
+async def test_a_spare_takes_over_a_rank_of_a_command(cluster: Cluster, tmp_path: Path) -> None:
+    script = 'echo $PPID > "$0/$RANK.pid"; while [ ! -e "$0/over" ]; do sleep 0.1; done'
+    run = Program("command", ("sh", "-c", script, str(tmp_path))).to_json()
+    gang = replace(train_gang("command", tmp_path, {}), run=run, entry=ENTRY, spares=1)
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_running)
+    first = await standing_by(gang.name)
+    actor_of(int((tmp_path / "0.pid").read_text())).kill()
+    events += await follow(cluster, gang.name, after=len(events), until=is_running)
+    assert await standing_by(gang.name) != first
+    (tmp_path / "over").touch()
+    events += await follow(cluster, gang.name, after=len(events))
+    assert states(events) == ["starting", "running", "recovering", "running", "succeeded"], events[-1]
+    assert [event["data"]["spares"] for event in events if event["kind"] == "repair"] == [[0]]
+    await closed(cluster, gang.name, pids(tmp_path))
 
 
 @pytest.mark.full

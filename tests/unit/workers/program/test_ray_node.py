@@ -1,4 +1,4 @@
-"""The folder of a Ray node: private, locked while it is used, and removed when its process was killed."""
+"""A Ray node: where its folder is, how it is started, and what is known of it."""
 
 import subprocess
 import sys
@@ -10,38 +10,9 @@ from shardyard.workers.program import ray_node
 from shardyard.workers.program.ray_node import NodeResources, RayNode
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(ray_node, "_LONGEST_ROOT", 4096)
-    return tmp_path
-
-
-def test_a_folder_that_no_process_uses_is_removed_by_the_next_node(root: Path) -> None:
-    with ray_node._folder() as used:
-        left = used.with_name(f"{used.name}x")
-        (left / "r").mkdir(parents=True)
-        elsewhere = root / "shardyard-ray-other"
-        elsewhere.mkdir()
-        with ray_node._folder() as mine:
-            assert used.is_dir() and mine.is_dir() and not left.exists() and elsewhere.is_dir()
-            assert mine.stat().st_mode & 0o777 == 0o700
-    assert not used.exists() and not mine.exists()
-
-
-def test_a_link_to_another_folder_is_left_alone(root: Path) -> None:
-    (root / "precious").mkdir()
-    with ray_node._folder() as folder:
-        prefix = folder.name[:-8]
-    (root / f"{prefix}trapped").symlink_to(root / "precious")
-    with ray_node._folder():
-        assert (root / "precious").is_dir()
-
-
 def test_sockets_get_a_path_that_is_short_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 10)))
-    with ray_node._folder() as folder:
-        assert folder.parent == Path("/tmp")
+    assert ray_node._root() == Path("/tmp")
 
 
 def test_the_first_node_starts_a_cluster_and_the_others_join_it() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -164,8 +165,16 @@ async def test_where_the_kernel_forbids_it_a_trainer_reports_its_own_stacks(
     assert refused.file is None and "kernel.yama.ptrace_scope" in refused.message
 
 
-async def test_a_recording_is_the_trainers_own_compressed_and_masked(tmp_path: Path) -> None:
+async def test_a_recording_is_the_trainers_own_compressed_and_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an actor that was killed has left of another one is removed."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = tmp_path / f"shardyard-profile-{os.getuid()}-left"
+    left.mkdir()
+
     async def writes(order_: Profile, path: Path) -> int:
+        assert stored(tmp_path) == {path.parent.name}
         trace = json.dumps({"traceEvents": [{"name": order_.id, "args": SECRET}]})
         await asyncio.to_thread(path.write_text, trace)
         return 2
@@ -173,6 +182,7 @@ async def test_a_recording_is_the_trainers_own_compressed_and_masked(tmp_path: P
     target = Target(1, False, silent, SecretMask([SECRET]), writes)
     found = await taken(Profiler(), order("operators", tmp_path), target)
     assert found.file is not None and found.message == "operators of 2 steps"
+    assert stored(tmp_path) == {found.file.sha256}
     assert found.file.name == "profiles/rank-3-operators-p1.trace.json.gz"
     content = gzip.decompress((tmp_path / found.file.sha256).read_bytes())
     assert json.loads(content)["traceEvents"] == [{"name": "p1", "args": "***"}]

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -212,19 +213,58 @@ def test_a_peer_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pyte
     actor.end()
 
 
-def test_an_actor_that_does_not_answer_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "ANSWER_S", 0.01)
+@pytest.mark.parametrize("limit", ["ANSWER_S", "COPY_S"])
+def test_an_actor_that_does_not_answer_stops_no_training(
+    limit: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until it sends a message: that of a copy that goes on, or a late answer. Then it is waited for again."""
     ours, theirs = notifier_pair()
-    trainers = SnapshotNotifier(theirs)
-    trainers.notify(1)
-    trainers.wait()
-    ours.send(replication._MESSAGE.pack(1, 0.0))  # late, for a snapshot that is no longer waited for
-    trainers.notify(2)
-    ours.send(replication._MESSAGE.pack(2, 4.0))
-    trainers.wait()
-    assert trainers.cost_s == 4.0
+    with monkeypatch.context() as patch:
+        patch.setattr(replication, limit, 0.01)
+        trainers = SnapshotNotifier(theirs)
+        took_s = []
+        for step in (1, 2):
+            trainers.notify(step)
+            trainers.wait()
+            took_s.append(trainers.took_s)
+    assert took_s == sorted(took_s), "a wait that is given up is no short copy"
+    assert capsys.readouterr().out.count("the snapshot of step 1 has no copy on another node") == 1
+    for step, earlier in ((3, 0), (4, 3)):
+        ours.send(replication._MESSAGE.pack(earlier, 0.0))
+        trainers.notify(step)
+        answer = threading.Timer(0.05, ours.send, [replication._MESSAGE.pack(step, 4.0 + step)])
+        answer.start()
+        trainers.wait()
+        answer.join()
+        assert trainers.cost_s == 4.0 + step
+    assert not capsys.readouterr().out
     ours.close()
     theirs.close()
+
+
+async def test_an_actor_reports_while_it_copies_and_warns_of_a_copy_that_it_gave_up(
+    fds: list[int], replicas: ReplicaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication, "ALIVE_S", 0.0)
+    ours, theirs = notifier_pair()
+    ours.setblocking(False)
+    warnings = list[str]()
+
+    async def give(chunk: Chunk) -> bool:
+        if chunk.header.step == 2:
+            fill(fds[0], 4)
+        return replicas.write(chunk)
+
+    with ours, theirs:
+        copying = asyncio.create_task(Replicator(ours, fds, 0, warnings.append).run(1, give, lambda: None))
+        for step, messages in ((1, [0, 0, 0, 0, 1]), (2, [0, 2])):
+            fill(fds[0], step)
+            theirs.send(replication._MESSAGE.pack(step, 0.0))
+            received = [await asyncio.to_thread(theirs.recv, replication._MESSAGE.size) for _ in messages]
+            assert [replication._MESSAGE.unpack(message)[0] for message in received] == messages
+        theirs.shutdown(socket.SHUT_WR)
+        await copying
+    assert warnings == ["the snapshot of step 2 is not copied: it was overwritten meanwhile"]
 
 
 def test_buddies_sit_on_another_node_and_share_the_work() -> None:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.supervisor.event_merger import EventMerger
+from shardyard.workers.supervisor.gang_state import Repair
 
 
 def incidents(merger: EventMerger) -> list[str]:
@@ -103,3 +106,18 @@ def test_what_rank_0_could_not_deliver_is_emitted_from_its_snapshot_once() -> No
         merger.replay([*known, ("eval", {"step": 2, "loss": 1.5}), ("stopped", {"step": 2})])
     emitted = [(event["kind"], event["data"].get("step")) for event in merger.spool.take(0) if event["kind"] != "state"]
     assert emitted == [("step", 1), ("step", 2), ("eval", 2)]
+
+
+@pytest.mark.parametrize("steps_before", [0, 1])
+def test_a_repair_is_reported_with_the_next_step(steps_before: int) -> None:
+    """Also with the first of all: a rank had died while the ranks were built."""
+    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    for step in range(1, steps_before + 2):
+        if step == steps_before + 1:
+            merger.repair = Repair("rank_lost", 0, began=1.0, generation=2)
+        merger.step(0, {"seq": step, "ts": 3.0, "kind": "step", "data": {"step": step, "step_s": 0.1, "loss": 2.0}})
+    *_, repair, state, _ = merger.spool.take(0)
+    assert (repair["kind"], repair["data"]["cause"], repair["data"]["generation"]) == ("repair", "rank_lost", 2)
+    assert (repair["data"]["step"], repair["data"]["seconds"]) == (steps_before + 1, 2.0)
+    assert (state["data"]["state"], state["data"]["reason"]) == ("running", "repaired")
+    assert merger.repair is None and merger.first_step_at == 3.0

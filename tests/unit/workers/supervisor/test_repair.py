@@ -59,6 +59,18 @@ def test_a_failure_ends_the_generation() -> None:
     assert gang.ended.is_set() and gang.failures == [LOST] and not gang.members[1].lost
 
 
+@pytest.mark.parametrize(("kind", "data"), [("step", {"step": 1, "step_s": 0.1}), ("program_started", {"pid": 7})])
+def test_spares_are_made_while_the_first_rank_trains_or_runs_a_program(kind: str, data: dict[str, Any]) -> None:
+    gang = training()
+    for rank, expected in ((1, False), (0, True)):
+        event: Any = {"seq": 1, "ts": 1.0, "kind": kind, "data": dict(data)}
+        apply(gang, rank, [gang.pump._handlers[kind](gang.members, gang.members[rank], event)])
+        assert gang.spares._training.is_set() == expected
+    gang.merger.emit_state("recovering", "rank_lost", "")
+    apply(gang, 1, [PumpedEvent(2)])
+    assert not gang.spares._training.is_set()
+
+
 @pytest.mark.parametrize(("phase", "failures"), [("training", 1), ("repairing", 1), ("ending", 0)])
 def test_an_actor_that_is_gone_is_a_failure_unless_the_gang_ends(phase: Phase, failures: int) -> None:
     gang = training(phase)

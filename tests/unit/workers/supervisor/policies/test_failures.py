@@ -231,3 +231,27 @@ def test_a_disk_under_optimizer_state_is_no_fault_of_the_training_code(code: str
     failure = raised(failed, 3, "node")
     assert (failure.cause, failure.rank, failure.is_repairable) == (code, 3, repaired)
     assert failure.cause in INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
+    ("message", "failed"),
+    [
+        ("uncorrectable ECC error encountered", True),
+        ("uncorrectable NVLink error detected during the execution", True),
+        ("CUDA-capable device(s) is/are busy or unavailable", True),
+        ("an illegal memory access was encountered", False),
+        ("device-side assert triggered", False),
+        ("unspecified launch failure", False),
+        ("out of memory", False),
+    ],
+)
+def test_a_broken_gpu_is_no_fault_of_the_training_code(message: str, failed: bool) -> None:
+    """In CUDA's words, as torch raises it, and where other code raises an exception for it."""
+    with pytest.raises(RuntimeError) as caught:
+        raise RuntimeError(f"CUDA error: {message}\nCUDA kernel errors might be asynchronously reported")
+    with pytest.raises(ValueError, match="step 7") as chained:
+        raise ValueError("the program failed at step 7") from caught.value
+    for failure in (failure_of(caught.value), failure_of(chained.value)):
+        assert (failure.rank, failure.node, failure.secondary) == (1, "node", False)
+        assert failure.reason == failure.cause == ("device_failed" if failed else "exception")
+        assert (failure.is_repairable, failure.cause in INFRASTRUCTURE) == (failed, failed)

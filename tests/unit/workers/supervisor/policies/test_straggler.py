@@ -2,13 +2,14 @@
 
 import copy
 import random
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from shardyard.workers.messages.event_buffer import Ranks
 from shardyard.workers.messages.gang_spec import StragglerLimits
-from shardyard.workers.supervisor.policies.straggler import MANY, WARM_UP, Finding, Stragglers
+from shardyard.workers.supervisor.policies.straggler import MANY, WARM_UP, Finding, Observation, Stragglers
 
 LIMITS = StragglerLimits(factor=1.5, steps=10, seconds=0.0)
 
@@ -143,6 +144,42 @@ def test_memory_does_not_grow_with_steps() -> None:
         if step in (100, 1000):
             sizes.append(sum(len(t.recent) + len(t.past) for t in copy.copy(stragglers._tracks).values()))
     assert sizes[0] == sizes[1] == 4 * LIMITS.steps
+
+
+class Unread(deque[Observation]):
+    """It counts how often all of it is read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[Observation]:
+        Unread.reads += 1
+        return super().__iter__()
+
+
+def test_a_step_reads_no_window_unless_an_episode_begins_or_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window may have ten thousand steps, and a gang a thousand ranks."""
+    monkeypatch.setattr(Unread, "reads", 0)
+    monkeypatch.setattr(Stragglers, "_window", lambda self: Unread(maxlen=self._limits.steps))
+    assert len(run(slowed(1, 31, 60, [0.05] * 4), 100, [0] * 4)) == 2
+    assert Unread.reads == 1 + 2 * 3, "for the first late step, and three medians for each finding"
+
+
+def test_late_steps_are_counted_as_if_each_step_counted_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    dice, stragglers = random.Random(5), Stragglers(LIMITS)
+    judge, judged = Stragglers._judge, []
+
+    def checked(self: Stragglers, rank: int, members: Sequence[int]) -> list[Finding]:
+        track = self._tracks[rank]
+        judged.append(track.late)
+        assert track.late == sum(look.late for look in track.recent)
+        return judge(self, rank, members)
+
+    monkeypatch.setattr(Stragglers, "_judge", checked)
+    for step in range(1, 201):
+        if step == 120:
+            stragglers.renew()
+        stragglers.add(records(step, [dice.choice([0.05, 0.05, 0.2]) for _ in range(4)], [0] * 4))
+    assert set(range(7)) <= set(judged)
 
 
 def test_an_incident_says_who_since_when_and_by_how_much() -> None:

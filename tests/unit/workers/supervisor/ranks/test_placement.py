@@ -1,4 +1,7 @@
-"""How snapshots are given to neighbours. Placement with real actors: tests/integration/workers/supervisor."""
+"""How snapshots are given to neighbours, and how long a gang waits for its devices.
+
+Placement with real actors: tests/integration/workers/supervisor.
+"""
 
 import asyncio
 import contextlib
@@ -16,6 +19,7 @@ from shardyard.workers.rank.snapshot_store import SnapshotStore
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
 from shardyard.workers.supervisor.ranks.placement import HOLD_AT_ONCE, Placement
+from shardyard.workers.supervisor.ranks.placement_group import NoRoom
 
 #: The memory of rank 0 as a neighbour holds it.
 HELD = SnapshotHandle("node-a", 7, (3, 4))
@@ -132,3 +136,18 @@ async def test_what_holds_the_snapshots_of_an_actor_that_dies_meanwhile_is_kept(
 
 async def test_nothing_holds_the_snapshots_of_a_rank_that_is_alone_on_its_node() -> None:
     assert await held(member(0, "node-a", DEAD), member(1, "node-b", DEAD)) == {0: None, 1: None}
+
+
+@pytest.mark.parametrize("ready", [True, False])
+async def test_a_gang_that_waits_for_no_devices_keeps_those_that_it_has(
+    ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`elastic_grace_s: 0`: the death of an actor takes no device."""
+    group = SimpleNamespace(wait=lambda _: ready)
+    monkeypatch.setattr("shardyard.workers.supervisor.ranks.placement.existing", lambda _: group)
+    placement = Placement(GangSpec("shardyard-a-1", {}, 4), cast("Any", None), lambda: False)
+    if ready:
+        assert await placement.place(patience_s=0.0)
+    else:
+        with pytest.raises(NoRoom):
+            await placement.place(patience_s=0.0)
