@@ -34,6 +34,7 @@ def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["submit", "tiny.yaml", "--key", "a\nb"], "is not an idempotency key"),
         (["reshard", "job", "data=[1"], "data=[1: Not YAML"),
         (["reshard", "job", "data=!!python/object:x"], "data=!!python/object:x: Not a spec's YAML"),
+        (["reshard", "job", "data=!!seq {a: 1}"], "data=!!seq {a: 1}: Not a spec's YAML"),
         (["reshard", "job", "data=&a [*a]"], "data=&a [*a]: The alias"),
         (["show", "\udcff"], r"'\udcff' is not text in UTF-8"),
         (["export", "~no-such-user/x", "out"], "no such user"),
