@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 START = {error.code for error in (DataFolderOpen, DataFolderUnusable, InvalidSetting, TokenUnreadable, WeakToken)}
 #: Where errors of the client and the command line are raised or printed, with their code.
 RAISED = re.compile(
-    r'(?:ApiError|super\(\).__init__|_print_error)\(\s*"([a-z_]+)"|^    code = "([a-z_]+)"', re.MULTILINE
+    r'(?:ApiError|super\(\).__init__|print_error)\(\s*"([a-z_]+)"|^    code = "([a-z_]+)"', re.MULTILINE
 )
 
 
