@@ -164,6 +164,12 @@ class _CoreLoader(_Loader):  # type: ignore[misc]
     yaml_constructors: dict[str | None, Any] = {}  # noqa: RUF012
 
 
+def _construct_null(loader: Any, node: yaml.ScalarNode) -> None:
+    text = loader.construct_scalar(node)
+    if not _NULL.match(text):
+        raise _at(node, f"{text[:40]!r} is not null")
+
+
 def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
     text = loader.construct_scalar(node)
     if not _INT.match(text):
@@ -187,7 +193,9 @@ def _construct_bool(loader: Any, node: yaml.ScalarNode) -> bool:
     return bool(text.lower() == "true")
 
 
-def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
+def _construct_mapping(loader: Any, node: yaml.Node) -> dict[str, Any]:
+    if not isinstance(node, yaml.MappingNode):
+        raise _at(node, f"the tag {node.tag!r} needs a mapping")
     found: dict[str, Any] = {}
     for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
@@ -199,7 +207,9 @@ def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
     return found
 
 
-def _construct_list(loader: Any, node: yaml.SequenceNode) -> list[Any]:
+def _construct_list(loader: Any, node: yaml.Node) -> list[Any]:
+    if not isinstance(node, yaml.SequenceNode):
+        raise _at(node, f"the tag {node.tag!r} needs a list")
     return [loader.construct_object(inner, deep=True) for inner in node.value]
 
 
@@ -222,7 +232,7 @@ for _tag, _pattern, _first in (
 ):
     _CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, _first)
 for _tag, _construct in (
-    ("null", lambda _loader, _node: None),
+    ("null", _construct_null),
     ("bool", _construct_bool),
     ("int", _construct_int),
     ("float", _construct_float),

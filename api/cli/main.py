@@ -1,7 +1,6 @@
-"""The command table and the printing of errors. Every error ends with a command to run next."""
+"""The command table, and the errors that end a command."""
 
 import io
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -56,6 +55,7 @@ from .commands import (
     verify,
 )
 from .exit_codes import ExitCode, ProgramEnded, format_exit_codes
+from .printed_error import print_error
 from .terminal.screen import Screen
 
 app = typer.Typer(
@@ -146,32 +146,6 @@ def _shardyard(
         raise typer.Exit
 
 
-_NEXT = {
-    "sweep_not_found": "See which sweeps there are with: shardyard sweeps",
-    "job_not_found": "See which jobs there are with: shardyard list",
-    "model_not_found": "See which models there are with: shardyard models",
-    "node_not_found": "See which nodes there are with: shardyard nodes",
-    "job_deleted": "See which jobs can be restored with: shardyard undelete",
-    "job_not_ended": "See its state with: shardyard show JOB",
-    "job_ended": "See how it ended with: shardyard show JOB",
-    "artifact_not_found": "See which files there are with: shardyard artifacts JOB",
-    "trace_not_found": "See which traces there are with: shardyard trace JOB --list",
-    "trace_open": "See its progress with: shardyard trace JOB --list",
-    "job_not_running": "See its state with: shardyard show JOB",
-    "profile_rank_unknown": "See its ranks with: shardyard show JOB",
-    "too_many_profiles": "See the files of those that ended with: shardyard artifacts JOB",
-    "port_closed": "See what it prints with: shardyard logs JOB",
-    "rank_unreachable": "See the job's state with: shardyard show JOB",
-    "exec_open": "See its output with: shardyard logs JOB --rank R",
-    "invalid_fault": "See which faults there are with: shardyard chaos --help",
-    "invalid_spec": "See the schema of a spec with: shardyard schema",
-    "too_many_ranks": "See the cluster's devices with: shardyard nodes",
-    "idempotency_conflict": "Submit it under a new key with: shardyard submit SPEC",
-    "unauthenticated": "See your token with: shardyard token  (SHARDYARD_TOKEN, SHARDYARD_TOKEN_PATH)",
-    "not_shardyard": "Use another address with: shardyard --help  (--url, SHARDYARD_URL)",
-}
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     completion.prepare()
@@ -180,27 +154,27 @@ def run(arguments: Sequence[str]) -> int:
     as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     strange = next((text for text in arguments if not _is_text(text)), None)
     if strange is not None:
-        return _print_error("invalid_request", f"{strange!a} is not text in UTF-8.", [], as_json=as_json)
+        return print_error("invalid_request", f"{strange!a} is not text in UTF-8.", [], as_json=as_json)
     try:
         code = app(args=list(arguments), prog_name="shardyard", standalone_mode=not as_json)
     except ProgramEnded as ended:
         return ended.status
     except TyperException as error:  # a wrong command line, which typer prints itself unless it is for a program
-        return _print_error("invalid_request", error.format_message(), [], as_json=as_json)
+        return print_error("invalid_request", error.format_message(), [], as_json=as_json)
     except typer.Abort:
         return ExitCode.ERROR
     except SystemExit as exit_:
         return _code(exit_.code, arguments)
     except ApiError as error:
-        return _print_error(error.code, error.detail, error.errors, as_json=as_json)
+        return print_error(error.code, error.detail, error.errors, as_json=as_json)
     except ShardyardError as error:
-        return _print_error(error.code, error.message, _findings(error), as_json=as_json)
+        return print_error(error.code, error.message, _findings(error), as_json=as_json)
     except BrokenPipeError:  # the reader of our output had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ERROR
     except OSError as error:  # a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""
-        return _print_error("os_error", f"{where}{error.strerror or error}.", [], as_json=as_json)
+        return print_error("os_error", f"{where}{error.strerror or error}.", [], as_json=as_json)
     return code if isinstance(code, int) else 0
 
 
@@ -228,18 +202,3 @@ def _findings(error: ShardyardError) -> list[FieldError]:
     if isinstance(error, InvalidDocument):
         return error.errors
     return [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
-
-
-def _print_error(code: str, detail: str, errors: Sequence[FieldError], *, as_json: bool) -> int:
-    """Print an error to stderr, for programs as one line of JSON."""
-    screen = Screen()
-    if as_json:
-        found = {"code": code, "detail": detail, "errors": [finding.model_dump() for finding in errors]}
-        sys.stderr.write(json.dumps(found) + "\n")
-        return ExitCode.ERROR
-    screen.error(detail, errors, code)
-    if code in _NEXT:
-        screen.hint(_NEXT[code])
-    elif not any("shardyard " in (finding.remedy or "") for finding in errors):
-        screen.hint("See how with: shardyard --help")
-    return ExitCode.ERROR

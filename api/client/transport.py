@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -240,7 +241,13 @@ def _transport(found: str, given: str | None, timeout_s: float) -> dict[str, Any
 
 
 def _is_loopback(url: str) -> bool:
-    return urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
+    """Whether only this machine can answer there: also at `0.0.0.0` and `::`, by which the kernel means this machine."""
+    host = urlsplit(url).hostname
+    try:
+        address = ip_address(host or "")
+    except ValueError:  # a name
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified
 
 
 def _remedy(url: str, reason: str) -> str:

@@ -7,22 +7,24 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from fastapi import FastAPI
 
 from ...service.cluster.ray_cluster import Cluster
 from ...service.cluster.ray_head import Head
 from ...service.data_folder import PRIVATE_UMASK, close_to_others, make_private
-from ...service.database_errors import DatabaseBusy, DatabaseError, DatabaseUnreachable
+from ...service.database_errors import DatabaseBusy, DatabaseError, DatabaseMissing, DatabaseUnreachable, SchemaMissing
 from ...service.database_url import parse
 from ...service.dispatch.dispatcher import Dispatcher
 from ...service.errors import ClusterError
-from ...service.queries import jobs
+from ...service.queries import jobs, sweeps
 from ...service.settings import Settings
-from ...service.states import HOLDING
+from ...service.states import FINAL, HOLDING, State
 from ...service.store.engine import Store
 from ...service.store.jobs import Filter
 from ...service.store.schema import upgrade
@@ -31,9 +33,12 @@ from ..access_token import sign_in_link
 from ..app import asks_for_token, create_app
 from ..errors import AlreadyRunning
 from ..http.authentication import Authenticator
-from .uvicorn_server import listen, serving, url_of
+from .uvicorn_server import is_on_all, listen, serving, url_of
 
 log = logging.getLogger(__name__)
+
+#: States of jobs that go on by themselves.
+_OPEN: Final = frozenset(State) - FINAL - {State.PAUSED}
 
 Echo = Callable[[str], None]
 
@@ -93,21 +98,26 @@ def _close_to_others(settings: Settings, *, keeps: bool) -> None:
         close_to_others(file.with_name(file.name + ending) for ending in ("", "-wal", "-shm"))
 
 
-def active_jobs(settings: Settings) -> int:
-    """The number of jobs that may hold devices now; 0 if there is no database yet."""
-    url = parse(settings.database)
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        return 0
-    return asyncio.run(_active_jobs(settings))
+def active_jobs(settings: Settings) -> int | None:
+    """The number of jobs that may hold devices now; 0 if there is no database yet, None if it cannot be read."""
+    return _counted(settings, _count_active)
+
+
+def open_work(settings: Settings) -> int | None:
+    """The number of jobs and sweeps that continue while a control plane runs: queued jobs, too. 0 and None as of `active_jobs`."""
+    return _counted(settings, _count_open)
+
+
+def has_ray(settings: Settings) -> bool:
+    """Whether the data folder has an embedded Ray head."""
+    return settings.ray_address is None and Head(settings.data_dir).file.exists()
 
 
 def end_ray(settings: Settings) -> bool:
     """End the embedded Ray head with everything on it. Returns whether there was one."""
-    if settings.ray_address is not None:
-        return False
-    head = Head(settings.data_dir)
-    there = head.file.exists()
-    head.shut_down()
+    there = has_ray(settings)
+    if settings.ray_address is None:
+        Head(settings.data_dir).shut_down()
     return there
 
 
@@ -125,7 +135,7 @@ async def _control_plane(settings: Settings, port: int | None, echo: Echo, echo_
             _dispatching(Dispatcher(store, settings, cluster, wake)) as dispatcher,
         ):
             pidfile.write(settings.data_dir, me)
-            echo(f"Shardyard runs at {me.url}. Stop it with Ctrl-C, or: shardyard down")
+            echo(f"Shardyard runs at {_address(listener)}. Stop it with Ctrl-C, or: shardyard down")
             if authenticator:
                 echo_link(sign_in_link(me.url, authenticator.keys.code(os.geteuid())))
             await asyncio.wait([stop, server, dispatcher], return_when=asyncio.FIRST_COMPLETED)
@@ -153,11 +163,16 @@ async def _api(settings: Settings, port: int | None, echo: Echo) -> int:
         app, authenticator = _app(settings, store)
         listener = listen(settings.host, settings.port if port is None else port, exactly=True)
         async with serving(app, listener) as server:
-            echo(f"The API listens at {url_of(listener)}.")
+            echo(f"The API listens at {_address(listener)}.")
             if authenticator and authenticator.token_path:
                 echo(f"Its access token is in {authenticator.token_path}.")
             await asyncio.wait([stop, server], return_when=asyncio.FIRST_COMPLETED)
             return int(server.done())
+
+
+def _address(listener: socket.socket) -> str:
+    """The listener's address for a reader's eyes."""
+    return url_of(listener) + (" and at this machine's other addresses" if is_on_all(listener) else "")
 
 
 async def _dispatcher(settings: Settings, echo: Echo) -> int:
@@ -218,18 +233,36 @@ async def _disconnect(cluster: Cluster) -> None:
         log.warning("Disconnecting from Ray failed: %s", error)
 
 
-async def _active_jobs(settings: Settings) -> int:
-    store = Store(settings.database)
-    try:
-        return await _count_active(store)
-    except DatabaseError:  # it was never migrated, or cannot serve
+def _counted(settings: Settings, count: Callable[[Store], Awaitable[int]]) -> int | None:
+    """What `count` returns; 0 if there is no database yet, None if it cannot be read."""
+    url = parse(settings.database)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         return 0
-    finally:
-        await store.close()
+
+    async def read() -> int | None:
+        store = Store(settings.database)
+        try:
+            return await count(store)
+        except (DatabaseMissing, SchemaMissing):
+            return 0
+        except DatabaseError:  # such as one that an earlier version has migrated
+            return None
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
 
 
 async def _count_active(store: Store) -> int:
-    pages = [await jobs.list_jobs(store, Filter(state=state), limit=200) for state in sorted(HOLDING)]
+    return await _count_in(store, HOLDING)
+
+
+async def _count_open(store: Store) -> int:
+    return await _count_in(store, _OPEN) + await sweeps.count_open(store)
+
+
+async def _count_in(store: Store, states: Iterable[State]) -> int:
+    pages = [await jobs.list_jobs(store, Filter(state=state), limit=200) for state in sorted(states)]
     return sum(len(page.items) for page in pages)
 
 

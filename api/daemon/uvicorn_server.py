@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from ipaddress import ip_address
 
 import uvicorn
 from fastapi import FastAPI
@@ -91,6 +92,13 @@ def listen(host: str, port: int, *, exactly: bool = False) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """The listener's address, such as `http://127.0.0.1:8400`."""
+    """An address at which this machine reaches the listener, such as `http://127.0.0.1:8400`: of all addresses, the loopback's."""
     host, port = listener.getsockname()[:2]
+    if is_on_all(listener):
+        host = "::1" if ":" in host else "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_on_all(listener: socket.socket) -> bool:
+    """Whether it listens on all addresses of this machine, as with `SHARDYARD_HOST=0.0.0.0`."""
+    return ip_address(listener.getsockname()[0]).is_unspecified

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from ...workers.spec import MAX_SPEC_BYTES
 from ..errors import RequestTimeout, SpecTooLarge, UnsupportedMediaType
 from ..spec_document import Format
+from .validation_errors import as_written
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -87,12 +88,15 @@ async def read(request: Request, most: int = MAX_SPEC_BYTES) -> bytes:
         raise RequestTimeout(message, remedy="Send it again.") from None
 
 
-def validated(kind: type[Body], document: object) -> Body:
-    """The parsed body as a value of class `kind`. Raises `RequestValidationError`, which never contains the input."""
+def validated(kind: type[Body], document: object, *, strict: bool = False) -> Body:
+    """The parsed body as a value of class `kind`. Raises `RequestValidationError`, which never contains the input.
+
+    `strict`: `true` is not a number, and neither is `"5"`, as in a job's spec.
+    """
     try:
-        return kind.model_validate(document)
+        return kind.model_validate(document, strict=strict)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
+        found = as_written(error, document)
         raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in found]) from None
 
 

@@ -27,7 +27,7 @@ def read_sweep(document: Any) -> tuple[SweepRequest, AnySpec]:
     if not isinstance(document, dict) or "sweep" not in document:
         remedy = "Add sweep, such as sweep: {parameters: {train.optimizer.lr: [0.001, 0.003]}}; a job without it goes to /v1/jobs."
         raise InvalidDocument([FieldError(field="sweep", message="This key is missing.", remedy=remedy)])
-    sweep = request_body.validated(_Part, document).sweep
+    sweep = request_body.validated(_Part, document, strict=True).sweep
     try:
         request = read_request(document, sweep)
         first = _first(request)

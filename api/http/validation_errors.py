@@ -6,7 +6,7 @@ The remedies are derived from the published JSON Schema itself, so that they nam
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any, Final
@@ -125,8 +125,42 @@ def _non_finite(document: Any) -> list[FieldError]:
 
 
 def parameter_errors(errors: Iterable[Mapping[str, Any]]) -> list[FieldError]:
-    """FastAPI's findings about query, path and header parameters, and those about a body; the field is the parameter's name."""
-    return [_parameter_error(item) for item in errors][:MAX_ERRORS]
+    """FastAPI's findings about query, path and header parameters, and those about a body; the field is the parameter's name.
+
+    Those of one value's alternatives are one finding.
+    """
+    by_place: dict[Path, list[Mapping[str, Any]]] = {}
+    for item in errors:
+        by_place.setdefault(tuple(item["loc"]), []).append(item)
+    return [_of_alternatives(items) for items in by_place.values()][:MAX_ERRORS]
+
+
+def as_written(error: ValidationError, document: Any) -> list[dict[str, Any]]:
+    """pydantic's findings at their paths in the document, which has no names of a value's alternatives. They never contain the input."""
+    found = error.errors(include_url=False, include_input=False)
+    return [{**item, "loc": _path_in(document, item["loc"], item["type"])} for item in found]
+
+
+def _path_in(document: Any, place: Path, kind: str) -> Path:
+    path: Path = ()
+    for part in place:
+        value = _value(document, path)
+        is_key = not isinstance(part, str) or part == "[key]" or isinstance(value, dict)
+        refused = isinstance(value, dict) and part not in value and part == place[-1] and kind.endswith("_type")
+        if is_key and not refused:
+            path += (part,)
+    return path
+
+
+def _of_alternatives(items: Sequence[Mapping[str, Any]]) -> FieldError:
+    """One finding for a value that no alternative accepts: that of the alternative which has its type, else that of all."""
+    of_its_type = [item for item in items if not item["type"].endswith("_type")]
+    if len(items) == 1 or of_its_type:
+        return _parameter_error((of_its_type or items)[0])
+    found = [_parameter_error(item) for item in items]
+    kinds = " or ".join(item["msg"].removeprefix("Input should be ") for item in items)
+    remedies = ", or ".join((one.remedy or "").removeprefix("Write ").rstrip(".") for one in found)
+    return FieldError(field=found[0].field, message=f"Input should be {kinds}.", remedy=f"Write {remedies}.")
 
 
 def _parameter_error(item: Mapping[str, Any]) -> FieldError:

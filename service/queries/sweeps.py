@@ -41,6 +41,12 @@ async def list_sweeps(store: Store, cursor: str | None = None, limit: int = 50) 
     return Sweeps(items=items, next=items[-1].id if len(found) > limit else None)
 
 
+async def count_open(store: Store) -> int:
+    """The number of sweeps that have not ended."""
+    async with store.read() as tx:
+        return await rows.count_open(tx)
+
+
 async def trials(store: Store, id_or_name: str, since: float | None = None) -> SweepTrials:
     """The trials of a sweep, by number. Raises SweepNotFound.
 

@@ -50,6 +50,10 @@ async def page(tx: AsyncConnection, before: str | None, limit: int) -> Sequence[
     return (await tx.execute(statement)).mappings().all()
 
 
+async def count_open(tx: AsyncConnection) -> int:
+    return (await tx.execute(select(func.count()).select_from(sweeps).where(_OPEN))).scalar_one()
+
+
 async def cancel(tx: AsyncConnection, sweep_id: str) -> bool:
     """Ask a running sweep to end. False: it is not running."""
     statement = update(sweeps).where(sweeps.c.id == sweep_id, sweeps.c.state == "running").values(state="cancelling")

@@ -30,7 +30,7 @@ START = {
 }
 #: Where errors of the client and the command line are raised or printed, with their code.
 RAISED = re.compile(
-    r'(?:ApiError|super\(\).__init__|_print_error)\(\s*"([a-z_]+)"|^    code = "([a-z_]+)"', re.MULTILINE
+    r'(?:ApiError|super\(\).__init__|print_error)\(\s*"([a-z_]+)"|^    code = "([a-z_]+)"', re.MULTILINE
 )
 
 

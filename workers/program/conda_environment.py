@@ -79,7 +79,7 @@ class _Build:
         tool = _tool()
         with self._using_packages(), tempfile.TemporaryDirectory(prefix="shardyard-conda-") as folder:
             file = Path(folder, "environment.yml")
-            file.write_text(self.packages)
+            file.write_text(self.packages, encoding="utf-8")
             arguments = (*_TOOLS[tool.name], "--prefix", str(self.place), "--file", str(file))
             ended = self._process(lock).run(str(tool), *arguments)
         if ended.status != 0:

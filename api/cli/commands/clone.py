@@ -52,7 +52,8 @@ def clone(
             submit_job(screen, client, given, key, json, wait=wait, plan_s=0)
             return
         path = Path(tempfile.mkdtemp(prefix="shardyard-"), f"{found.name}.yaml")
-        path.write_text(text_of(given, given.document) or yaml.safe_dump(given.document, sort_keys=False))
+        draft = text_of(given, given.document) or yaml.safe_dump(given.document, sort_keys=False)
+        path.write_text(draft, encoding="utf-8")
         if not _saved(path):
             screen.hint("The editor saved nothing, so nothing was submitted.")
             raise typer.Exit(ExitCode.ERROR)

@@ -1,8 +1,11 @@
 """`shardyard queue` and `shardyard usage`: what waits for devices and has them, and what the machines were used for."""
 
+import shlex
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
+from pydantic import BaseModel
 from rich.markup import escape
 
 from ....service.schemas.cluster import DeviceTimes, NodeChanges, PastAttempts, TimeRange
@@ -20,20 +23,31 @@ CHANGES = ("TIME", "NODE", "CHANGE", "BY", "REASON")
 
 def queue(
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Jobs of each kind.")] = 50,
+    waiting_after: Annotated[
+        str | None, typer.Option("--waiting-after", metavar="JOB", help="Only those that wait after this job.")
+    ] = None,
+    running_after: Annotated[
+        str | None, typer.Option("--running-after", metavar="JOB", help="Only those with devices after this job.")
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """List the jobs that wait for devices, in their order and with the reasons, and the jobs that have devices."""
     screen = Screen()
     with Client(url) as client:
-        waiting, running = client.queue(limit=limit), client.running(limit=limit)
+        running = client.running(after=running_after, limit=limit) if running_after or not waiting_after else None
+        waiting = client.queue(after=waiting_after, limit=limit) if waiting_after or not running_after else None
     if json:
-        screen.json({"waiting": waiting.model_dump(mode="json"), "running": running.model_dump(mode="json")})
+        _print_json(screen, {"waiting": waiting, "running": running})
         return
-    _print_queue(screen, waiting, running)
+    again = f"shardyard queue --limit={limit}"
+    if running is not None:
+        _print_running(screen, running, again)
+    if waiting is not None:
+        _print_waiting(screen, waiting, again)
 
 
-def _print_queue(screen: Screen, waiting: Queue, running: RunningJobs) -> None:
+def _print_running(screen: Screen, running: RunningJobs, again: str) -> None:
     if running.items:
         screen.table(
             RUNNING,
@@ -47,6 +61,11 @@ def _print_queue(screen: Screen, waiting: Queue, running: RunningJobs) -> None:
                 for one in running.items
             ],
         )
+    if running.next:
+        screen.hint(f"More jobs with devices: {again} --running-after={running.next}")
+
+
+def _print_waiting(screen: Screen, waiting: Queue, again: str) -> None:
     if waiting.items:
         screen.table(
             WAITING,
@@ -61,8 +80,11 @@ def _print_queue(screen: Screen, waiting: Queue, running: RunningJobs) -> None:
                 for one in waiting.items
             ],
         )
-    more = waiting.total - len(waiting.items)
-    screen.hint(f"{more} more wait; see --limit." if more > 0 else "" if waiting.items else "No job waits.")
+    if waiting.next:
+        more = waiting.total - waiting.items[-1].position
+        screen.hint(f"{more} more wait: {again} --waiting-after={waiting.next}")
+    elif not waiting.total:
+        screen.hint("No job waits.")
 
 
 def usage(
@@ -71,22 +93,40 @@ def usage(
         str | None, typer.Option("--node", help="Only what ran on this node (id or host), and what happened to it.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Lines of each table.")] = 20,
+    attempts_after: Annotated[
+        str | None, typer.Option("--attempts-after", metavar="CURSOR", help="Only the next page of what ran.")
+    ] = None,
+    changes_after: Annotated[
+        str | None, typer.Option("--changes-after", metavar="CURSOR", help="Only the next page of what happened.")
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """List who used how much device time, what ran on the machines, and what happened to them."""
     screen = Screen()
+    first = not (attempts_after or changes_after)
     with Client(url) as client:
-        times = client.device_times(since)
-        ran = client.past_attempts(since, node=node, limit=limit)
-        changed = client.node_changes(since, node=node, limit=limit)
+        times = client.device_times(since) if first else None
+        ran = changed = None
+        if first or attempts_after:
+            ran = client.past_attempts(since, node=node, after=attempts_after, limit=limit)
+        if first or changes_after:
+            changed = client.node_changes(since, node=node, after=changes_after, limit=limit)
     if json:
-        parts = {"device_times": times, "attempts": ran, "changes": changed}
-        screen.json({name: part.model_dump(mode="json") for name, part in parts.items()})
+        _print_json(screen, {"device_times": times, "attempts": ran, "changes": changed})
         return
-    if node is None:
+    if times is not None and node is None:
         _print_times(screen, times)
-    _print_history(screen, ran, changed)
+    chosen = [f"--since={since.value}", f"--limit={limit}", *([] if node is None else [f"--node={node}"])]
+    again = shlex.join(["shardyard", "usage", *chosen])
+    if ran is not None:
+        _print_attempts(screen, ran, again)
+    if changed is not None:
+        _print_changes(screen, changed, again)
+
+
+def _print_json(screen: Screen, parts: Mapping[str, BaseModel | None]) -> None:
+    screen.json({name: part.model_dump(mode="json") for name, part in parts.items() if part is not None})
 
 
 def _print_times(screen: Screen, times: DeviceTimes) -> None:
@@ -97,7 +137,7 @@ def _print_times(screen: Screen, times: DeviceTimes) -> None:
         screen.hint("No job had devices.")
 
 
-def _print_history(screen: Screen, ran: PastAttempts, changed: NodeChanges) -> None:
+def _print_attempts(screen: Screen, ran: PastAttempts, again: str) -> None:
     if ran.items:
         screen.table(
             ATTEMPTS,
@@ -112,6 +152,11 @@ def _print_history(screen: Screen, ran: PastAttempts, changed: NodeChanges) -> N
                 for one in ran.items
             ],
         )
+    if ran.next:
+        screen.hint(f"More attempts: {again} {shlex.quote(f'--attempts-after={ran.next}')}")
+
+
+def _print_changes(screen: Screen, changed: NodeChanges, again: str) -> None:
     if changed.items:
         screen.table(
             CHANGES,
@@ -123,3 +168,5 @@ def _print_history(screen: Screen, ran: PastAttempts, changed: NodeChanges) -> N
                 for one in changed.items
             ],
         )
+    if changed.next:
+        screen.hint(f"More changes: {again} {shlex.quote(f'--changes-after={changed.next}')}")

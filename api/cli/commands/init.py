@@ -87,7 +87,7 @@ def init(
         screen.warnings(warnings)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         remedy = "Name another file with: shardyard init PATH"
         raise InvalidParameter(f"{path}: {error.strerror or 'cannot be written'}.", remedy=remedy) from None

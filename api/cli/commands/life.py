@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from ....service.schemas.job import Job, Jobs
-from ....service.schemas.problem import FieldError
 from ...client import ApiError, Client
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Url
+from ..printed_error import print_error
 from ..terminal.screen import Screen, age, state
 
-#: Deleted jobs that are listed, the newest.
+#: Deleted jobs of one request, the newest first.
 _LISTED = 200
 _COLUMNS = ("ID", "NAME", "STATE", "DELETED", "BY")
 JobNames = Annotated[list[str], typer.Argument(metavar="JOB…", help="Jobs, each by its id or the newest of its name.")]
@@ -51,7 +51,7 @@ def delete(
         found = list({job.id: job for job in map(client.job, jobs)}.values())
         if not yes:
             _confirm(found)
-        deleted = _each([job.id for job in found], client.delete)
+        deleted = _each([job.id for job in found], client.delete, json)
     hint = f"Restore with: shardyard undelete {' '.join(job.id for job in deleted)}" if deleted else None
     _print(deleted, json, "deleted", hint)
     if len(deleted) < len(found):
@@ -68,17 +68,25 @@ def undelete(
     """Restore deleted jobs, as they were, or list those that can be restored."""
     with Client(url) as client:
         if not jobs:
-            page = client.jobs(deleted=True, limit=_LISTED)
             if json:
-                _print(page.items, json, "deleted")
+                _print(_all_deleted(client), json, "deleted")
             else:
-                print_deleted(Screen(), page)
+                print_deleted(Screen(), client.jobs(deleted=True, limit=_LISTED))
             return
         found = list(dict.fromkeys(_deleted_id(client, job) for job in jobs))
-        restored = _each(found, client.undelete)
+        restored = _each(found, client.undelete, json)
     _print(restored, json, "restored")
     if len(restored) < len(found):
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _all_deleted(client: Client) -> list[Job]:
+    page = client.jobs(deleted=True, limit=_LISTED)
+    found = [*page.items]
+    while page.next:
+        page = client.jobs(deleted=True, limit=_LISTED, cursor=page.next)
+        found += page.items
+    return found
 
 
 def _deleted_id(client: Client, job: str) -> str:
@@ -106,7 +114,7 @@ def _confirm(jobs: Sequence[Job]) -> None:
     typer.confirm(f"Delete {'this job' if len(jobs) == 1 else f'these {len(jobs)} jobs'}?", abort=True, err=True)
 
 
-def _each(names: Sequence[str], act: Callable[[str], Job]) -> list[Job]:
+def _each(names: Sequence[str], act: Callable[[str], Job], json: bool) -> list[Job]:
     """The jobs for which the request succeeded. A refusal is printed, and the others go on."""
     done = []
     for name in names:
@@ -115,7 +123,7 @@ def _each(names: Sequence[str], act: Callable[[str], Job]) -> list[Job]:
         except ApiError as error:
             if error.status is None or error.status >= 500:
                 raise
-            Screen().error(error.detail, error.errors or [FieldError(message=error.detail)])
+            print_error(error.code, error.detail, error.errors, as_json=json)
     return done
 
 

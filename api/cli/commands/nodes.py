@@ -13,6 +13,8 @@ from ..options import Json, Url
 from ..terminal.screen import Screen, day, size
 
 COLUMNS = ("HOST", "ID", "STATE", "CPU RANKS", "GPUS", "MEMORY", "FAULTS", "CORDON")
+#: Cordons in one answer.
+_MOST = 1000
 #: Columns of labels that at least one node has.
 LABELS = {"gpu_model": "GPU", "zone": "ZONE", "rail": "RAIL", "domain": "DOMAIN", "image": "IMAGE"}
 
@@ -27,6 +29,9 @@ def nodes(
     history: Annotated[
         bool, typer.Option("--history", help="List earlier cordons: node, author, reason and end.")
     ] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=_MOST, help="With --history: maximum number of cordons.")
+    ] = 100,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -40,7 +45,7 @@ def nodes(
         if uncordon is not None:
             client.uncordon(uncordon)
         if history:
-            _print_history(screen, client.cordons(), json)
+            _print_history(screen, client.cordons(limit=limit), limit, json)
             return
         found = client.nodes()
     if json:
@@ -84,7 +89,7 @@ def _until(cordon: Cordon) -> str:
     return f"by {who}" + (f" until {day(cordon.until.timestamp())}" if cordon.until else "")
 
 
-def _print_history(screen: Screen, cordons: list[Cordon], json: bool) -> None:
+def _print_history(screen: Screen, cordons: list[Cordon], limit: int, json: bool) -> None:
     if json:
         screen.json([one.model_dump(mode="json") for one in cordons])
         return
@@ -93,3 +98,5 @@ def _print_history(screen: Screen, cordons: list[Cordon], json: bool) -> None:
         screen.line(f"{day(one.since.timestamp())}  {one.node[:12]}  {_until(one)}{lifted}  {one.message}".rstrip())
     if not cordons:
         screen.hint("No node was ever cordoned.")
+    elif len(cordons) == limit:
+        screen.hint(f"These are the newest {limit}; --limit N lists more, up to {_MOST}.")

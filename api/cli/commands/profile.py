@@ -85,7 +85,9 @@ def _show(screen: Screen, client: Client, ended: Profile) -> None:
     assert ended.file is not None
     if ended.kind == "stacks":
         with tempfile.TemporaryDirectory() as folder:
-            for line in client.download_artifact(ended.job, ended.file, folder).read_text().splitlines():
+            for line in (
+                client.download_artifact(ended.job, ended.file, folder).read_text(encoding="utf-8").splitlines()
+            ):
                 screen.line(line)
         return
     screen.line(str(client.download_artifact(ended.job, ended.file, Path(Path(ended.file).name))))

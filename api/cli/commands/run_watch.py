@@ -88,7 +88,9 @@ def run(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Run a spec to its end, and print what its program prints. Starts a control plane if none runs, and stops it afterwards.
+    """Run a spec to its end, and print what its program prints. Starts a control plane if none runs.
+
+    Stops the control plane that it has started, unless other jobs run or wait in it.
 
     Ctrl-C cancels the job; a second Ctrl-C leaves it to itself.
     """
@@ -106,11 +108,6 @@ def run(
         if module_plan.plans(given.document, None):
             screen.planning()
         submitted = client.submit(given, on_upload=screen.uploading, on_unplanned=screen.unplanned)
-        screen.warnings(submitted.warnings)
-        layout = ", ".join(filter(None, (submitted.layout, submitted.batch)))  # a program has no batch
-        screen.say(f"Submitted {submitted.name} as {submitted.id}: {layout}.")
-        if submitted.layout_choice is not None:
-            screen.say(f"Layout: {submitted.layout}, {submitted.layout_choice}.")
         job = _run_to_the_end(Follower(client, screen, logs), submitted, borrowed)
         if json:
             screen.json(job)
@@ -219,9 +216,18 @@ def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, document:
     return stack.enter_context(Client()), borrowed
 
 
+def _say_submitted(screen: Screen, job: Job) -> None:
+    screen.warnings(job.warnings)
+    layout = ", ".join(filter(None, (job.layout, job.batch)))  # a program has no batch
+    screen.say(f"Submitted {job.name} as {job.id}: {layout}.")
+    if job.layout_choice is not None:
+        screen.say(f"Layout: {job.layout}, {job.layout_choice}.")
+
+
 def _run_to_the_end(follower: Follower, job: Job, borrowed: Borrowed | None) -> Job:
     client, screen = follower.client, follower.screen
     try:
+        _say_submitted(screen, job)
         return follower.follow(job)
     except KeyboardInterrupt:
         screen.say("Cancelling the job. Ctrl-C again leaves it to itself.")

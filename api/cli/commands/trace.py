@@ -61,12 +61,10 @@ def trace(
             _list(screen, client, job, json)
             return
         found = client.trace_summary(job, show) if show else _recorded(screen, client, client.trace(job, steps=steps))
-        if found.trace.state == "failed":
-            screen.error(f"{found.trace.id} failed: {found.trace.message}")
         if json:
             screen.json(found)
-        elif found.ranks:
-            _draw(screen, found)
+        else:
+            _show(screen, found)
         if output and found.ranks:
             _save(screen, client, found.trace, output)
     if found.trace.state == "open":
@@ -76,8 +74,16 @@ def trace(
         if output and not found.ranks:
             raise typer.Exit(ExitCode.ERROR)
     if found.trace.state == "failed":
-        screen.hint(f"See what happened with: shardyard incidents {found.trace.job}")
+        if not json:
+            screen.hint(f"See what happened with: shardyard incidents {found.trace.job}")
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _show(screen: Screen, found: TraceSummary) -> None:
+    if found.trace.state == "failed":
+        screen.error(f"{found.trace.id} failed: {found.trace.message}")
+    if found.ranks:
+        _draw(screen, found)
 
 
 def _recorded(screen: Screen, client: Client, asked: Trace) -> TraceSummary:

@@ -59,12 +59,12 @@ def down(
     yes: Annotated[bool, typer.Option("--yes", "-y", "--force", help="Stop even if jobs are active.")] = False,
 ) -> None:
     """Stop the control plane, and the Ray head that it started with everything on it."""
-    from ...daemon.control_plane import active_jobs, end_ray
+    from ...daemon.control_plane import active_jobs, end_ray, has_ray
 
     screen = Screen()
     settings = Settings()
     active = active_jobs(settings)
-    if active and not yes and settings.ray_address is None:  # on another Ray cluster they continue
+    if active != 0 and not yes and has_ray(settings):  # on another Ray cluster they continue
         _confirm(screen, active)
     found = pidfile.read(settings.data_dir)
     stopped = found is not None and _stop(found)
@@ -101,7 +101,7 @@ def migrate() -> None:
 
 
 class Borrowed:
-    """Runs a control plane for one command, and stops it with its Ray afterwards unless it is kept."""
+    """Runs a control plane for one command, and stops it with its Ray afterwards unless it is kept or has other work by then."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -121,14 +121,25 @@ class Borrowed:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
-        from ...daemon.control_plane import active_jobs, end_ray
+        from ...daemon.control_plane import end_ray
 
-        if self._kept or active_jobs(self._settings):
-            self._screen.say(f"Jobs are active: the control plane stays at {self._found.url}.")
-            self._screen.hint("Stop it with: shardyard down")
+        why = self._reason_to_stay()
+        if why is not None:
+            self._screen.say(f"{why}: the control plane stays at {self._found.url}.")
+            self._screen.hint("See its jobs with: shardyard list\nStop it with: shardyard down")
             return
         _stop(self._found)
         end_ray(self._settings)
+
+    def _reason_to_stay(self) -> str | None:
+        from ...daemon.control_plane import open_work
+
+        if self._kept:
+            return "The job has not ended"
+        work = open_work(self._settings)
+        if work is None:
+            return "The database cannot be read"
+        return "Jobs run or wait" if work else None
 
 
 def _start(settings: Settings, port: int | None) -> pidfile.Control:
@@ -200,11 +211,11 @@ def _ends(found: pidfile.Control, seconds: float) -> bool:
     return found.process is None
 
 
-def _confirm(screen: Screen, active: int) -> None:
-    jobs = "1 job is" if active == 1 else f"{active} jobs are"
-    message = (
-        f"{jobs} active; stopping Ray ends their processes. They resume from their checkpoints after the next `up`."
-    )
+def _confirm(screen: Screen, active: int | None) -> None:
+    jobs = "1 job is active" if active == 1 else f"{active} jobs are active"
+    if active is None:
+        jobs = "The database cannot be read, so jobs may be active"
+    message = f"{jobs}; stopping Ray ends their processes. They resume from their checkpoints after the next `up`."
     if not sys.stdin.isatty():
         raise ShardyardError(message, remedy="Stop all the same with: shardyard down --yes")
     screen.say(message)
@@ -218,6 +229,6 @@ def _log(settings: Settings) -> Path:
 
 def _tail(path: Path, lines: int = 20) -> str:
     try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
     except OSError:
         return ""

@@ -151,8 +151,8 @@ def _check_place(path: Path) -> None:
 def _write(path: Path, certificate: Certificate) -> None:
     """Both files. Raises InvalidParameter."""
     try:
-        path.write_text(certificate.model_dump_json(indent=2) + "\n")
-        _page_of(path).write_text(page(certificate, fingerprint(certificate)))
+        path.write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        _page_of(path).write_text(page(certificate, fingerprint(certificate)), encoding="utf-8")
     except OSError as error:
         raise _unwritable(path, error) from None
 

@@ -1,6 +1,8 @@
 """The cluster's use, queue and history over HTTP, and from the command line."""
 
 import json
+import re
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -72,6 +74,33 @@ def test_what_waits_runs_and_ran(
     assert "Ray reports that it is dead; 1 gang was on it." in printed and "DEVICE TIME" in printed
     assert run(["queue", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["waiting"]["total"] == 1
+
+
+def test_each_list_is_continued_where_its_page_ends(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+
+    def printed(*command: str) -> list[str]:
+        """The lines that a command prints, and those of the commands that its hints name."""
+        assert run([*command]) == 0
+        shown = capsys.readouterr()
+        more = re.findall(r": shardyard (.+)", shown.err)
+        return [*shown.out.splitlines(), *(line for one in more for line in printed(*shlex.split(one)))]
+
+    for number in range(2):
+        gang = Gang(plane, client.submit({**SPEC, "name": f"ran-{number}"}).id)
+        plane.do(look(plane, [node(alive=False, host_memory_bytes=1 << 40)], time.time()))
+        gang.state("running")
+        gang.succeed()
+    for number in range(2):
+        Gang(plane, client.submit({**SPEC, "name": f"runs-{number}"}).id)
+    for number in range(2):
+        client.submit({**SPEC, "name": f"waits-{number}"})
+    queue = "\n".join(printed("queue", "--limit", "1"))
+    assert all(f"{kind}-{number}" in queue for kind in ("runs", "waits") for number in range(2))
+    usage = "\n".join(printed("usage", "--limit", "1"))
+    assert "ran-0" in usage and "ran-1" in usage and usage.count("it is dead") == 2
 
 
 @pytest.mark.parametrize(

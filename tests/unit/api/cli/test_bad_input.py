@@ -34,6 +34,7 @@ def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["submit", "tiny.yaml", "--key", "a\nb"], "is not an idempotency key"),
         (["reshard", "job", "data=[1"], "data=[1: Not YAML"),
         (["reshard", "job", "data=!!python/object:x"], "data=!!python/object:x: Not a spec's YAML"),
+        (["reshard", "job", "data=!!seq {a: 1}"], "data=!!seq {a: 1}: Not a spec's YAML"),
         (["reshard", "job", "data=&a [*a]"], "data=&a [*a]: The alias"),
         (["show", "\udcff"], r"'\udcff' is not text in UTF-8"),
         (["export", "~no-such-user/x", "out"], "no such user"),
@@ -52,6 +53,32 @@ def test_a_bad_command_line(arguments: list[str], expected: str, capsys: pytest.
     said = capsys.readouterr().err
     assert f"error: {expected}" in said or expected in said.splitlines()[0]
     assert "shardyard" in said.splitlines()[-1]
+
+
+_IN_ASCII = """\
+from pathlib import Path
+from harness.certificates import certificate
+from shardyard.api.cli.commands import verify
+from shardyard.api.cli.main import run
+from shardyard.service.certificate_signature import signed
+from shardyard.service.settings import Settings
+
+verify._write(Path("proof.json"), signed(certificate(), Settings()))
+assert run(["init", "--yes", "--command", "python train.py größe", "job.yaml"]) == 0
+"""
+
+
+def test_files_are_in_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(_IN_ASCII, encoding="utf-8")
+    variables = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "×" in (tmp_path / "proof.json").read_text(encoding="utf-8")
+    assert "×" in (tmp_path / "proof.html").read_text(encoding="utf-8")
+    assert "größe" in (tmp_path / "job.yaml").read_text(encoding="utf-8")
 
 
 def test_an_error_has_its_code_and_is_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

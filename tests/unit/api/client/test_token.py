@@ -155,3 +155,14 @@ def test_a_client_without_the_environments_token_asks_nothing(
     with owned(FOREIGN, server.port, tmp_path) as reads, Client() as client:
         client.jobs()
     assert server.got == [None] and reads == []
+
+
+def test_no_proxy_gets_the_token_for_a_server_of_this_machine(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where `control.json` of an earlier version has the address of all interfaces, which `NO_PROXY` does not have."""
+    monkeypatch.setenv("no_proxy", "localhost,127.0.0.1")
+    with serving() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        for url in (f"http://0.0.0.0:{server.port}", server.url):
+            with Client(url) as client:
+                client.jobs()
+    assert server.got == [f"Bearer {TOKEN}"] * 2 and proxy.got == []

@@ -9,7 +9,8 @@ import pytest
 from fastapi import FastAPI
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
-from shardyard.api.daemon.uvicorn_server import Server, listen
+from shardyard.api.daemon.uvicorn_server import Server, is_on_all, listen, url_of
+from shardyard.api.errors import PortTaken
 
 
 async def test_an_answer_is_sent_at_once() -> None:
@@ -37,3 +38,22 @@ async def test_websockets_are_served_by_the_library_that_is_declared(monkeypatch
     config = Server(app).config
     config.load()
     assert config.ws_protocol_class is WSProtocol
+
+
+@pytest.mark.parametrize(
+    ("host", "reached", "on_all"),
+    [
+        ("127.0.0.1", "127.0.0.1", False),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("::", "[::1]", True),
+    ],
+)
+def test_a_listener_of_all_addresses_is_reached_over_the_loopback(host: str, reached: str, on_all: bool) -> None:
+    """A client of this machine sends no proxy there, and opens a browser there."""
+    try:
+        listener = listen(host, 0)
+    except PortTaken:
+        pytest.skip(f"this machine has no {host}")
+    with listener:
+        assert url_of(listener) == f"http://{reached}:{listener.getsockname()[1]}"
+        assert is_on_all(listener) is on_all

@@ -77,6 +77,8 @@ def test_more_deleted_jobs_than_a_page_are_named(
     shown = capsys.readouterr()
     assert newer.id in shown.out and older.id not in shown.out
     assert f"shardyard list --deleted --cursor {newer.id}" in shown.err
+    assert run(["undelete", "--json", *url]) == 0
+    assert [job["id"] for job in json.loads(capsys.readouterr().out)] == [newer.id, older.id]
     assert run(["list", "--deleted", "--text", "er", "--limit", "1", *url]) == 0
     assert f"shardyard list --text=er --limit=1 --deleted --cursor {newer.id}" in capsys.readouterr().err
 
@@ -96,6 +98,9 @@ def test_a_pinned_job_is_named_and_the_others_are_deleted(client: Client, capsys
     assert run(["delete", "kept", "other", "--yes", "--json", *url]) == 1
     shown = capsys.readouterr()
     assert [job["id"] for job in json.loads(shown.out)] == [other.id]
-    assert f"shardyard edit {kept.id} --unpin" in shown.err
+    said = json.loads(shown.err)
+    assert said["code"] == "job_pinned" and f"shardyard edit {kept.id} --unpin" in said["errors"][0]["remedy"]
+    assert run(["delete", "kept", "--yes", *url]) == 1
+    assert "(job_pinned)" in (printed := capsys.readouterr().err) and f"shardyard edit {kept.id} --unpin" in printed
     assert run(["edit", "kept", "--unpin", *url]) == 0
     assert kept.delete().deleted_at is not None and kept.undelete() == kept

@@ -23,3 +23,6 @@ def test_a_cordon_is_made_before_its_record_is_printed(
     shown = capsys.readouterr().out
     assert "bad DIMM" in shown and "lifted" in shown
     assert client.nodes()[0].cordon is None
+    for limit, more in ((1, True), (2, False)):
+        assert run(["nodes", "--history", "--limit", str(limit), *url]) == 0
+        assert ("These are the newest 1; --limit N lists more" in capsys.readouterr().err) is more

@@ -100,6 +100,15 @@ def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: st
     assert "# why\n" in (client.submitted_spec("tiny").text or "")
 
 
+def test_an_interrupt_before_the_job_is_watched_cancels_it_too(
+    client: Client, spec: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Screen, "warnings", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert run(["run", spec]) == 103
+    assert "Cancelling" in capsys.readouterr().err
+    assert client.job("tiny").state == "cancelled"
+
+
 def test_the_second_interrupt_leaves_the_job(plane: Plane, client: Client, spec: str) -> None:
     with shardyard("run", spec) as process:
         try:

@@ -104,6 +104,10 @@ def test_a_trace_that_fails_says_why_and_is_an_error(
     thread.join(PATIENCE_S)
     printed = capsys.readouterr()
     assert printed.out == "" and "failed: repaired" in printed.err and f"shardyard incidents {job}" in printed.err
+    (failed,) = client.traces(job).items
+    assert run(["trace", job, "--show", failed.id, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["trace"]["message"] == "repaired" and printed.err == ""
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,13 +17,19 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 import yaml
+from harness.databases import migrated_sqlite
 from harness.patience import PATIENCE_S
+from sqlalchemy.engine import make_url
 
 from shardyard.api import pidfile
+from shardyard.api.cli.commands.up_down import Borrowed
+from shardyard.api.cli.main import run
+from shardyard.api.cli.terminal.screen import Screen
 from shardyard.api.client import Client
-from shardyard.service.cluster.ray_head import Head
+from shardyard.service.cluster.ray_head import Head, Record
+from shardyard.service.settings import Settings
 
-from ...conftest import until
+from ...conftest import SPEC, Plane, until
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -105,6 +113,54 @@ def ours(data: Path) -> set[int]:
 def test_nothing_to_stop(folder: Path) -> None:
     assert "Nothing was running" in shardyard("down").stdout
     assert not folder.exists()
+
+
+def unread(database: str) -> None:
+    """The database is one of an earlier version, before its migration."""
+    with closing(sqlite3.connect(make_url(database).database or "")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+
+
+def test_down_asks_if_it_cannot_count_the_active_jobs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As after an upgrade, while jobs of the version before run on the Ray that `down` ends."""
+    unread(migrated_sqlite(Settings().database))
+    assert run(["down"]) == 0 and "Nothing was running" in capsys.readouterr().out
+    head = Head(folder)
+    head._write(Record(folder=str(folder / "ray"), boot="another"))
+    assert run(["down"]) == 1
+    assert "The database cannot be read" in (said := capsys.readouterr().err) and "--yes" in said
+    assert head.file.exists()
+    assert run(["down", "--yes"]) == 0 and "Stopped." in capsys.readouterr().out
+    assert not head.file.exists()
+
+
+@pytest.mark.parametrize(
+    ("work", "stays"),
+    [("queued", True), ("paused", False), ("sweep", True), ("ended", False), ("unread", True), ("none", False)],
+)
+def test_a_borrowed_control_plane_stays_for_other_work(
+    work: str, stays: bool, plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    match work:
+        case "queued":
+            client.submit(SPEC)
+        case "paused":
+            client.submit(SPEC).pause()
+        case "sweep":
+            client.submit_sweep({**SPEC, "sweep": {"parameters": {"train.optimizer.lr": [0.1, 0.2]}}})
+        case "ended":
+            client.submit(SPEC).cancel()
+        case "unread":
+            unread(plane.settings.database)
+    with subprocess.Popen(["sleep", "300"]) as process:
+        try:
+            borrowed = Borrowed(Screen())
+            borrowed._found = pidfile.Control(plane.url, process.pid, psutil.Process(process.pid).create_time())
+            borrowed.__exit__(None, None, None)
+            assert (borrowed._found.process is not None) is stays
+        finally:
+            process.kill()
+    assert ("the control plane stays at" in capsys.readouterr().err) is stays
 
 
 def test_what_stays_in_the_foreground_prints_no_json(folder: Path) -> None:
