@@ -118,7 +118,7 @@ def files(folder: Path, patterns: list[str]) -> list[str]:
 
 
 def _kept(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
-    return (name for name in _listed(folder, ignored) if not ignored.match_file(name))
+    return (name for name in _listed(folder, ignored) if not _matches(ignored, name))
 
 
 def _check_named(document: Mapping[str, Any], found: list[str]) -> None:
@@ -187,7 +187,7 @@ def _walked(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
             for name in folders
             if name not in (*_NEVER, *links)
             and not _is_ignored(path := f"{_joined(here, name)}/", specs)
-            and not ignored.match_file(path)
+            and not _matches(ignored, path)
         ]
         yield from (path for name in (*names, *links) if not _is_ignored(path := _joined(here, name), specs))
 
@@ -196,9 +196,18 @@ def _is_ignored(path: str, specs: Mapping[str, GitIgnoreSpec]) -> bool:
     ignored = False
     for above in (".", *(str(parent) for parent in reversed(PurePosixPath(path).parents) if str(parent) != ".")):
         if above in specs:
-            found = specs[above].check_file(path if above == "." else path.removeprefix(f"{above}/"))
+            found = specs[above].check_file(_printable(path if above == "." else path.removeprefix(f"{above}/")))
             ignored = ignored if found.include is None else found.include
     return ignored
+
+
+def _matches(patterns: GitIgnoreSpec, path: str) -> bool:
+    return bool(patterns.match_file(_printable(path)))
+
+
+def _printable(path: str) -> str:
+    """The path with U+FFFD for each byte that is not UTF-8, for patterns. They take no surrogates."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 def _joined(here: str, name: str) -> str:
@@ -212,7 +221,7 @@ def _commit(folder: Path, ignored: GitIgnoreSpec) -> tuple[str | None, str | Non
         return None, None
     diff = ("-c", "color.ui=false", "diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative", "HEAD")
     names = (_git(folder, *diff, "--name-only", "-z") or b"").split(b"\0")
-    left = [name for one in names if ignored.match_file(name := os.fsdecode(one))]
+    left = [name for one in names if _matches(ignored, name := os.fsdecode(one))]
     if sum(map(len, left)) > _MOST_ARGUMENTS:
         return head.decode().strip(), None
     changed = _git(folder, *diff, "--", ".", *(f":(exclude,literal){name}" for name in left))

@@ -55,6 +55,15 @@ def test_outside_a_repository_gitignore_files_decide(tmp_path: Path) -> None:
     assert code_folder.files(tmp_path, ["pkg/", ".gitignore"]) == ["data/keep.txt", "link", "train.py"]
 
 
+@pytest.mark.parametrize("repository", [False, True])
+def test_a_name_that_is_no_utf_8_is_uploaded_too(repository: bool, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.py")
+    (tmp_path / name).touch()
+    if repository:
+        git(tmp_path, "init")
+    assert code_folder.files(tmp_path, ["*.ckpt"]) == [name]
+
+
 def test_in_a_repository_git_decides(tmp_path: Path) -> None:
     """Tracked files, also ignored ones, and new ones; not deleted ones. Of a folder in it only its own."""
     write(tmp_path, "a.py", "gone.py", "forced.log", "sub/b.py")
