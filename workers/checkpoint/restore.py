@@ -4,6 +4,7 @@ A corrupt checkpoint is reported and skipped, never used in part. A corrupt one 
 what the user asked for. Storage that does not answer is not damage: it is retried for a while, and until then nothing is decided.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import Manifest
 from .reader import load_into
-from .retention import complete, newest, step_of
+from .retention import complete, newest, note_corrupt, step_of
 from .verify import verify_together
 
 T = TypeVar("T")
@@ -99,12 +100,15 @@ def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], N
 def _newest_valid(
     root: Folder, corrupt: list[tuple[Folder, CheckpointCorrupt]], beat: Callable[[], None]
 ) -> tuple[Folder, Manifest] | None:
-    """The newest checkpoint whose files are all valid. Newer, corrupt ones are added to `corrupt`."""
+    """The newest checkpoint whose files are all valid. Newer, corrupt ones are added to `corrupt`, and noted in the storage."""
     for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
             return path, verify_together(path, beat)
         except CheckpointCorrupt as error:
             corrupt.append((path, error))
+            if dist.get_rank() == 0:
+                with contextlib.suppress(OSError):
+                    note_corrupt(path)
     return None
 
 
