@@ -5,6 +5,7 @@ what the user asked for. Storage that does not answer is not damage: it is retri
 """
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import torch.distributed as dist
 
 from ...strategies.param_shard import ParamShard
+from ..ready_ranks import wait_for_all
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
@@ -65,12 +67,25 @@ def restore(
     if "program" in found.manifest.training:
         raise CheckpointError(f"{found.path} holds a program's own files; resume a training job's checkpoint.")
     accept(found.manifest.training, found.own)
-    load_into(found.path, found.manifest, shards, beat)
+    warn = _once(warn)
+    load_into(found.path, found.manifest, shards, beat, lambda read: _with_retries(read, warn, beat))
+    wait_for_all("restored", beat)
     return found
 
 
+def _once(warn: Warn) -> Warn:
+    """Warns by its first call only, whichever thread that is of."""
+    first = threading.Lock()
+
+    def warn_once(cause: str, message: str, step: int | None = None, /) -> None:
+        if first.acquire(blocking=False):
+            warn(cause, message, step)
+
+    return warn_once
+
+
 def _with_retries(request: Callable[[], T], warn: Warn, beat: Callable[[], None]) -> T:
-    """Repeat `request` while the storage does not answer. All ranks get the same outcome, so all repeat it."""
+    """Repeat `request` while the storage does not answer. If it is collective, all ranks get the same outcome, so all repeat it."""
     for number, seconds in enumerate(BACKOFF_S):
         try:
             return request()

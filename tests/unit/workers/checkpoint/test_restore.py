@@ -93,6 +93,31 @@ def test_a_listing_that_fails_for_a_while_is_tried_again(tmp_path: Path, monkeyp
     )
 
 
+def test_a_read_of_tensors_that_fails_for_a_while_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, values, warned = LocalFolder(str(tmp_path)), torch.arange(4.0), []
+    manifest = saved(root, 3, values)
+    usual, stale = LocalFolder.read_into, 2
+
+    def read_into(self: LocalFolder, *where: Any) -> None:
+        nonlocal stale
+        if stale:
+            stale -= 1
+            raise StorageUnreachable(errno.ESTALE, os.strerror(errno.ESTALE))
+        usual(self, *where)
+
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr(LocalFolder, "read_into", read_into)
+    found = piece(torch.zeros(4))
+    restored = restore.restore(root, None, [found], lambda cause, *_: warned.append(cause), nothing)
+    assert restored == restore.Restored(folder(root, 3), manifest, own=True) and torch.equal(found.tensor, values)
+    assert warned == ["storage_unreachable"]
+    stale = 3
+    with pytest.raises(StorageUnreachable):
+        restore.restore(root, None, [found], nothing, nothing)
+
+
 def test_the_next_save_removes_what_was_refused_and_not_what_was_restored(tmp_path: Path) -> None:
     root, values = LocalFolder(str(tmp_path)), torch.arange(4.0)
     for step in (300, 350):
