@@ -39,9 +39,9 @@ INFRASTRUCTURE: Final = frozenset(
     }
 )
 
-#: Those of them that count against no node. A server elsewhere, which the spec names, has caused them, or the job's own packages may have:
-#: by what they take to build. So one job, or an outage, would cordon the cluster.
-OF_NO_NODE: Final = frozenset({"package_index_unreachable", "files_unreachable", "not_prepared"})
+#: Those of them that count against no node. A server elsewhere has caused them, such as the storage or what the spec names, or the job's
+#: own packages may have: by what they take to build. So one job, or an outage, would cordon the cluster.
+OF_NO_NODE: Final = frozenset({"storage_unreachable", "package_index_unreachable", "files_unreachable", "not_prepared"})
 
 #: Those of them that are faults of the whole cluster: they use no budget. `other_version`: while nodes are upgraded, jobs wait.
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout", "other_version"})

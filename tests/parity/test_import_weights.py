@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness.hf_models import MODELS, save_hf_model
-from harness.ranks import group, spawn, train
+from harness.ranks import group, spawn, train, train_rank
 
 from .test_layouts import assert_equal
 
@@ -213,6 +213,21 @@ def test_our_own_model_is_exported(root: Path, make_spec: Make) -> None:
         export(folder_at(saved(run)), folder_at(out))
 
 
+def noting_what_it_hashes(rank: int, world: int, port: int, orders: str) -> Any:
+    """The files of checkpoints that a rank verifies become names of files beside them."""
+    from shardyard.workers.spec import Run
+    from shardyard.workers.storage.local_folder import LocalFolder
+
+    usual, beside = LocalFolder.sha256, Run.model_validate_json(orders).checkpoints
+
+    def sha256(self: LocalFolder, name: str, *rest: Any) -> str | None:
+        Path(beside, f"hashed-by-{rank}-{name}").touch()
+        return usual(self, name, *rest)
+
+    LocalFolder.sha256 = sha256  # type: ignore[method-assign]  # of this process, which is the rank's
+    return train_rank(rank, world, port, orders)
+
+
 def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> None:
     from shardyard.workers.huggingface.export import export
     from shardyard.workers.storage.open_folder import folder_at
@@ -221,8 +236,10 @@ def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> N
     killed = root / "checkpoints" / "exporting" / ".export-00000020.1.partial"  # within an export
     killed.mkdir(parents=True)
     (killed / "model.safetensors").touch()
-    run = train(spec, root, "exporting")
+    run = train(spec, root, "exporting", work=noting_what_it_hashes)
     assert not killed.exists()
+    hashed = sorted(path.name.split("-")[:5] for path in killed.parent.glob("hashed-by-*"))
+    assert hashed == [["hashed", "by", rank, "rank", f"0000{rank}"] for rank in "01"], "each rank verifies its share"
     (reported,) = [data for kind, data in run["events"] if kind == "export"]
     assert reported["path"] == str(root / "checkpoints" / "exporting" / "export-00000020")
     (summary,) = [data for kind, data in run["events"] if kind == "summary"]

@@ -3,15 +3,13 @@
 The files equal those of trainers (`staging_buffer.py`, `writer.py`), so that readers need not distinguish them.
 """
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
 
 from ..snapshot.header import StoredSlice
 from ..storage.folder import Folder
-from .manifest import File, Manifest, TensorSlice, write
-from .retention import clear, folder, prune, sweep
+from .manifest import File, TensorSlice
 from .safetensors_header import dtype_name, header
 
 
@@ -28,18 +26,6 @@ def write_file(path: Folder, name: str, fd: int, wanted: Sequence[StoredSlice]) 
         start += one.bytes
     path.write(name, memoryview(content))
     return File(len(content), hashlib.sha256(content).hexdigest(), tuple(slices))
-
-
-def commit(root: Folder, keep: int, manifest: Manifest) -> tuple[int, ...] | None:
-    """Make a checkpoint of the files of a step, then prune all but the newest `keep`. Returns what `prune` does. Raises `OSError`."""
-    kept = None
-    path = folder(root, manifest.step)
-    write(path, manifest)
-    with contextlib.suppress(OSError):
-        clear(path, manifest)
-        kept = prune(root, keep, path)
-        sweep(root, path)
-    return kept
 
 
 def _read_into(room: memoryview, fd: int, start: int) -> None:

@@ -22,9 +22,10 @@ from ..storage.copy_file import copy_file
 from ..storage.errors import StorageError
 from ..storage.file_content import FileContent
 from ..storage.folder import Folder
+from .commit import commit
 from .errors import CheckpointCorrupt, CheckpointError
-from .manifest import MANIFEST, File, Manifest, read, write
-from .retention import clear, folder, prune, sweep
+from .manifest import MANIFEST, File, Manifest, read
+from .retention import folder
 
 #: `state`: one file that holds what `torch.save` wrote. `files`: what the program wrote itself.
 Kind = Literal["files", "state"]
@@ -210,7 +211,7 @@ def _unchanged(file: Path | int) -> Iterator[FileContent]:
 def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Sequence[int]) -> Published:
     """Make a checkpoint of the parts, and remove all but the newest `keep`. Those of the steps `spared` stay, too.
 
-    Raises OSError, CheckpointError.
+    Raises OSError, and CheckpointError: ranks do not wait for each other, and a save of a later step removes files of this one.
     """
     path = folder(root, step)
     if (count := sum(len(part.files) for part in parts)) > MOST_FILES_OF_ALL:
@@ -222,17 +223,7 @@ def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: in
     trainer = parts[0].trainer
     own = {"kind": kind, "parts": named} | ({} if trainer is None else {"ray_trainer": trainer})
     manifest = Manifest(step, {"program": own}, {}, files)
-    if (
-        not files.keys() <= path.files().keys()
-    ):  # ranks do not wait for each other: a save of a later step removes this one
-        remedy = "save one step at a time, in order"
-        raise CheckpointError(f"{root}: another save has removed files of step {step} meanwhile; {remedy}.")
-    digest = write(path, manifest)
-    kept = None
-    with contextlib.suppress(OSError):
-        clear(path, manifest)
-        kept = prune(root, keep, path, spared)
-        sweep(root, path)
+    digest, kept = commit(root, keep, manifest, spared)
     return Published(str(path), manifest.bytes, kept, digest)
 
 

@@ -14,6 +14,9 @@ from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import Manifest, TensorSlice
 from .staging_buffer import DTYPES
 
+#: Reads a part by calling its argument, perhaps several times.
+Read = Callable[[Callable[[], torch.Tensor]], torch.Tensor]
+
 #: First coordinates and lengths of a slice.
 Region = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -29,12 +32,16 @@ class _Part:
 
 
 def load_into(
-    path: Folder, manifest: Manifest, shards: Sequence[ParamShard], beat: Callable[[], None] = lambda: None
+    path: Folder,
+    manifest: Manifest,
+    shards: Sequence[ParamShard],
+    beat: Callable[[], None] = lambda: None,
+    tried: Read = lambda read: read(),
 ) -> None:
     """Fill `shards` from the files of the checkpoint at `path`; values take the shards' dtypes.
 
-    A shard whose name the checkpoint does not have is read by the first of its other names that the checkpoint has. `beat` is called for
-    each part that a file has of a shard, by several threads at once. Raises `CheckpointError`, `StorageError`.
+    A shard whose name the checkpoint does not have is read by the first of its other names that the checkpoint has. `beat` and
+    `tried` are called for each part that a file has of a shard, by several threads at once. Raises `CheckpointError`, `StorageError`.
     """
     wanted: dict[str, list[ParamShard]] = {}
     shards = [_as_saved(shard, manifest) for shard in shards]
@@ -45,7 +52,7 @@ def load_into(
     missing = sum(shard.tensor.numel() for shard in shards) - sum(math.prod(part.region[1]) for part in parts)
     if missing:
         raise CheckpointError(f"{path} lacks {missing} elements of the tensors to be read.")
-    path.each(partial(_load_part, path, manifest, beat), parts)
+    path.each(partial(_load_part, path, manifest, beat, tried), parts)
 
 
 def _as_saved(shard: ParamShard, manifest: Manifest) -> ParamShard:
@@ -72,12 +79,12 @@ def _parts(manifest: Manifest, wanted: dict[str, list[ParamShard]]) -> Iterator[
 
 
 @torch.no_grad()
-def _load_part(path: Folder, manifest: Manifest, beat: Callable[[], None], part: _Part) -> None:
+def _load_part(path: Folder, manifest: Manifest, beat: Callable[[], None], tried: Read, part: _Part) -> None:
     """Copy one part into its shard."""
     shard, (offset, size) = part.shard, part.region
     beat()
     try:
-        source = _read(path, part, DTYPES[manifest.tensors[shard.name].dtype])
+        source = tried(lambda: _read(path, part, DTYPES[manifest.tensors[shard.name].dtype]))
     except StorageError:
         raise
     except OSError as error:

@@ -4,6 +4,8 @@ A corrupt checkpoint is reported and skipped, never used in part. A corrupt one 
 what the user asked for. Storage that does not answer is not damage: it is retried for a while, and until then nothing is decided.
 """
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +14,13 @@ from typing import Any, Final, Protocol, TypeVar
 import torch.distributed as dist
 
 from ...strategies.param_shard import ParamShard
+from ..ready_ranks import wait_for_all
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import Manifest
 from .reader import load_into
-from .retention import complete, newest, step_of
+from .retention import complete, newest, note_corrupt, step_of
 from .verify import verify_together
 
 T = TypeVar("T")
@@ -64,12 +67,25 @@ def restore(
     if "program" in found.manifest.training:
         raise CheckpointError(f"{found.path} holds a program's own files; resume a training job's checkpoint.")
     accept(found.manifest.training, found.own)
-    load_into(found.path, found.manifest, shards, beat)
+    warn = _once(warn)
+    load_into(found.path, found.manifest, shards, beat, lambda read: _with_retries(read, warn, beat))
+    wait_for_all("restored", beat)
     return found
 
 
+def _once(warn: Warn) -> Warn:
+    """Warns by its first call only, whichever thread that is of."""
+    first = threading.Lock()
+
+    def warn_once(cause: str, message: str, step: int | None = None, /) -> None:
+        if first.acquire(blocking=False):
+            warn(cause, message, step)
+
+    return warn_once
+
+
 def _with_retries(request: Callable[[], T], warn: Warn, beat: Callable[[], None]) -> T:
-    """Repeat `request` while the storage does not answer. All ranks get the same outcome, so all repeat it."""
+    """Repeat `request` while the storage does not answer. If it is collective, all ranks get the same outcome, so all repeat it."""
     for number, seconds in enumerate(BACKOFF_S):
         try:
             return request()
@@ -99,12 +115,15 @@ def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], N
 def _newest_valid(
     root: Folder, corrupt: list[tuple[Folder, CheckpointCorrupt]], beat: Callable[[], None]
 ) -> tuple[Folder, Manifest] | None:
-    """The newest checkpoint whose files are all valid. Newer, corrupt ones are added to `corrupt`."""
+    """The newest checkpoint whose files are all valid. Newer, corrupt ones are added to `corrupt`, and noted in the storage."""
     for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
             return path, verify_together(path, beat)
         except CheckpointCorrupt as error:
             corrupt.append((path, error))
+            if dist.get_rank() == 0:
+                with contextlib.suppress(OSError):
+                    note_corrupt(path)
     return None
 
 

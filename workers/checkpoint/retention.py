@@ -1,6 +1,7 @@
 """Lists and prunes a job's checkpoints, a folder `step-NNNNNNNN` each. One without a manifest is incomplete: ignored, and overwritten.
 
-Pruning never removes the checkpoint that was saved last, whatever the state of the others, and none that is pinned.
+Pruning never removes the checkpoint that was saved last, whatever the state of the others, and none that is pinned. A checkpoint that a
+restore found corrupt has a note of that in its folder, and takes no valid one's place. A save of its step removes the note.
 
 A pin is a file in the checkpoint's folder, because a process that prunes reaches nothing but the storage. Who prunes writes that it
 removes a checkpoint and then looks for a pin; who pins writes the pin and then looks for that note. So of both at once, at least one
@@ -10,7 +11,7 @@ gives way: no checkpoint that was reported as pinned is removed. Only the call t
 import contextlib
 import errno
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from ..storage.folder import Folder
@@ -18,9 +19,10 @@ from .errors import CheckpointError, CheckpointRemoved
 from .manifest import MANIFEST, Manifest, read
 
 _STEP = "step-"
-#: Files: the checkpoint is pinned; it is about to be removed, since a time in unix seconds.
+#: Files: the checkpoint is pinned; it is about to be removed, since a time in unix seconds; a restore found it corrupt.
 PINNED = "pinned"
 _REMOVING = "removing"
+_CORRUPT = "corrupt"
 #: Seconds after which a removal that is noted has died: one takes seconds, and a process that is cut off ends with its lease.
 DIED_S: Final = 86_400.0
 #: Errors of a disk on which no pin can be written either.
@@ -33,7 +35,7 @@ def folder(root: Folder, step: int) -> Folder:
 
 def complete(root: Folder) -> list[Folder]:
     """The complete checkpoints below `root`, newest first."""
-    return _whole(root, _steps(root))
+    return _having(root, MANIFEST, _steps(root))
 
 
 def newest(root: Folder) -> Folder | None:
@@ -49,16 +51,16 @@ def step_of(path: Folder) -> int:
 def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) -> tuple[int, ...] | None:
     """Remove all but `saved`, the newest others, `keep` in all, those of the steps `spared`, and pinned ones; also older incomplete saves.
 
-    Incomplete saves of later steps stay: another rank may be writing them. Returns the steps of the checkpoints that are left, in order.
-    If `saved` cannot be read back as it was written, removes nothing and returns None. A manifest is removed first, so that a half-removed
-    checkpoint does not count as complete.
+    Of the others those that are noted as corrupt go first. Incomplete saves of later steps stay: another rank may be writing them.
+    Returns the steps of the checkpoints that are left, in order. If `saved` cannot be read back as it was written, removes nothing and
+    returns None. A manifest is removed first, so that a half-removed checkpoint does not count as complete.
     """
     if not _in_place(saved):
         return None
     steps = _steps(root)
-    whole = _whole(root, [path for path in steps if path != saved])
-    kept = {path for path, pinned in zip(whole, root.each(lambda path: path.has(PINNED), whole), strict=True) if pinned}
-    others = [path for path in whole if path not in kept]
+    whole = _having(root, MANIFEST, [path for path in steps if path != saved])
+    kept, corrupt = set(_having(root, PINNED, whole)), _having(root, _CORRUPT, whole)
+    others = sorted((path for path in whole if path not in kept), key=lambda path: path in corrupt)
     kept |= {path for number, path in enumerate(others) if number < keep - 1 or step_of(path) in spared}
     kept |= {path for path in others if path not in kept and _stays(path)}
     gone = [path for path in whole if path not in kept]
@@ -68,6 +70,11 @@ def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) 
         if path in gone or (step_of(path) < step_of(saved) and path not in kept):
             path.remove_all()
     return tuple(sorted(step_of(path) for path in (saved, *kept)))
+
+
+def note_corrupt(path: Folder) -> None:
+    """Let later saves remove this checkpoint before valid ones. Raises OSError."""
+    path.publish(_CORRUPT, b"", many_writers=True)
 
 
 def pin(path: Folder) -> Manifest:
@@ -125,10 +132,31 @@ def sweep(root: Folder, saved: Folder) -> None:
 
 
 def clear(path: Folder, manifest: Manifest) -> None:
-    """Remove what an earlier save of the same step has left in the folder."""
-    for name in path.files():
-        if name not in (MANIFEST, PINNED) and name not in manifest.files:
-            path.remove(name)
+    """Remove what an earlier save of the same step has left in the folder, once `manifest` is published.
+
+    Raises OSError, and CheckpointError if another save has meanwhile removed files of this one, or replaced its manifest.
+    """
+    there = path.files()
+    refuse_lost(path, manifest, there)
+    others = [name for name in there if name not in (MANIFEST, PINNED) and name not in manifest.files]
+    if others and read(path).sha256 != manifest.sha256:
+        raise _another_save(path, "replaced")
+    for name in others:
+        path.remove(name)
+
+
+def refuse_lost(path: Folder, manifest: Manifest, there: Mapping[str, int]) -> None:
+    """Raise CheckpointError unless all files of `manifest` exist in full size. `there`: a listing of the folder."""
+    for name, file in manifest.files.items():
+        # A node's listing of NFS may be seconds old. Whether one file exists is asked of the server.
+        if there.get(name) != file.bytes and (name in there or not path.has(name)):
+            raise _another_save(path, "removed files of")
+
+
+def _another_save(path: Folder, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: another save has {what} step {step_of(path)} meanwhile; save one step at a time, in order."
+    )
 
 
 def _steps(root: Folder) -> list[Folder]:
@@ -141,9 +169,10 @@ def _is_step(name: str) -> bool:
     return name.startswith(_STEP) and name.removeprefix(_STEP).isdecimal()
 
 
-def _whole(root: Folder, steps: list[Folder]) -> list[Folder]:
-    there = root.each(lambda path: path.has(MANIFEST), steps)
-    return [path for path, whole in zip(steps, there, strict=True) if whole]
+def _having(root: Folder, name: str, paths: list[Folder]) -> list[Folder]:
+    """Those of the folders that have a file of this name, in the same order."""
+    there = root.each(lambda path: path.has(name), paths)
+    return [path for path, has in zip(paths, there, strict=True) if has]
 
 
 def _in_place(path: Folder) -> bool:

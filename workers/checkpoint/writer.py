@@ -15,9 +15,10 @@ import torch.distributed as dist
 
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
+from .commit import commit
 from .errors import CheckpointError
-from .manifest import MANIFEST, File, Manifest, Tensor, read, write
-from .retention import clear, folder, prune, sweep
+from .manifest import MANIFEST, File, Manifest, Tensor, read
+from .retention import folder
 from .staging_buffer import StagingBuffer
 
 
@@ -110,14 +111,11 @@ class Writer:
             return Written(str(path), error=errors[0])
         manifest = _manifest(order, parts)
         try:
-            digest = write(path, manifest)
+            digest, kept = commit(self._root, self._keep, manifest)
         except OSError as error:
             return Written(str(path), error=f"{MANIFEST}: {error}")
-        kept = None
-        with contextlib.suppress(OSError):
-            clear(path, manifest)
-            kept = prune(self._root, self._keep, path)
-            sweep(self._root, path)
+        except CheckpointError as error:
+            return Written(str(path), error=str(error).partition(";")[0])
         return Written(str(path), manifest.bytes, kept=kept, digest=digest)
 
 

@@ -70,16 +70,19 @@ def export(
     dtype: str = "fp32",
     shard_bytes: int = SHARD_BYTES,
     beat: Callable[[], None] = lambda: None,
+    verified: Manifest | None = None,
 ) -> Exported:
     """Write the model of `checkpoint` (a `step-…` folder) to the new folder `out`, weights in `dtype` (a key of `DTYPES`).
 
-    `beat` is called for each file that is verified or written, and each part that is sent to a bucket. Raises `CheckpointError` if it
-    cannot be exported, `StorageError`, and `FileExistsError` if `out` is not empty.
+    `beat` is called for each file that is verified or written, and each part that is sent to a bucket. `verified`: the checkpoint's
+    manifest, if all files are known to match it. Raises `CheckpointError` if it cannot be exported, `StorageError`, and `FileExistsError`
+    if `out` is not empty.
     """
     with out.filled(CONFIG, beat) as partial:
-        manifest = read(checkpoint)
+        manifest = verified or read(checkpoint)
         arch = _architecture(checkpoint, manifest)
-        verify(checkpoint, manifest, beat)
+        if verified is None:
+            verify(checkpoint, manifest, beat)
         shards = list(_shards(_tensors(arch), DTYPES[dtype].itemsize, shard_bytes))
         _write_weights((checkpoint, manifest), partial, shards, DTYPES[dtype], beat)
         _write_rest(partial, arch, DTYPES[dtype], _tokenizer_of(manifest.training))

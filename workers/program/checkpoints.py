@@ -62,8 +62,9 @@ def checkpoint(
     """Save a checkpoint of `step`, from 0 to 99,999,999: `shardyard.checkpoint({"model": model.state_dict()}, step=100)`.
 
     `what`: a file or a folder that the program wrote, or a state of tensors, numbers, texts, lists and mappings. `ranks`: "one" if one
-    rank calls it; "all" if every rank saves a part, of which the last makes the checkpoint complete. `folder`: where it is outside a job.
-    Returns when the files are durable. A step that is saved again is replaced. Raises CheckpointFailed, TypeError, ValueError.
+    rank calls it; "all" if every rank saves a part, of which the last makes the checkpoint complete. `folder`: where it is outside a job;
+    there the ranks of several nodes cannot save together. Returns when the files are durable. A step that is saved again is replaced.
+    Raises CheckpointFailed, TypeError, ValueError.
     """
     if ranks not in ("one", "all"):
         raise ValueError(f"ranks is {ranks!r}: name one or all")

@@ -1,6 +1,7 @@
 """Checkpoints of a program that runs outside a job, in a local folder, in the same format as in a job.
 
-Ranks that save together meet in a file below the folder, under a lock that the kernel drops with its process.
+Ranks that save together meet in a file below the folder, under a lock that the kernel drops with its process. One launcher has started
+them, on one machine.
 """
 
 import atexit
@@ -29,6 +30,7 @@ from ..checkpoint.program_files import (
 )
 from ..checkpoint.retention import complete
 from ..checkpoint.retention import folder as folder_of
+from ..process_stat import started_at
 from ..storage.local_folder import LocalFolder
 from .report_socket import LOCAL
 
@@ -50,6 +52,9 @@ def _save(folder: Path, request: dict[str, Any], handles: list[int]) -> dict[str
     step, root = request["step"], LocalFolder(str(folder))
     if not 0 <= step <= MOST_STEP:
         raise CheckpointError(f"step is {step}; a step is between 0 and {MOST_STEP:,}.")
+    if request["every"] and _is_over_several_nodes():
+        remedy = "save with ranks='one', or submit the script as a job"
+        raise CheckpointError(f"outside a job the ranks of several nodes cannot save together; {remedy}.")
     files = [Source(request["path"], handles[0])] if handles else sources(Path(request["path"]))
     path = folder_of(root, step)
     part = write_part(path, _number("RANK", 0), files)
@@ -62,8 +67,7 @@ def _save(folder: Path, request: dict[str, Any], handles: list[int]) -> dict[str
 
 def _gathered(folder: Path, step: int, part: Part) -> list[Part] | None:
     """The parts of all ranks, if this is the last. Those of ranks that another launcher started do not count."""
-    # A launcher may start each rank by a shell, so that their parents differ.
-    run = f"{os.environ.get(LOCAL) or os.getppid()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    run = _run()
     file = folder / f".parts-{step}.json"
     known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     parts = known["parts"] if known.get("run") == run else {}
@@ -73,6 +77,26 @@ def _gathered(folder: Path, step: int, part: Part) -> list[Part] | None:
         return None
     file.unlink(missing_ok=True)
     return [Part.from_json(parts[rank]) for rank in sorted(parts, key=int)]
+
+
+def _is_over_several_nodes() -> bool:
+    """Whether a launcher on each of several nodes has started the ranks: their parents differ, and no rank would find the others' parts."""
+    world = _number("WORLD_SIZE", 1)
+    return LOCAL not in os.environ and _number("LOCAL_WORLD_SIZE", world) < world
+
+
+def _run() -> str:
+    """A name of the launcher's start that has started this rank."""
+    # A launcher may start each rank by a shell, so that their parents differ.
+    return f"{os.environ.get(LOCAL) or _parent()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+
+
+def _parent() -> str:
+    """A name of the process that has started this one. In a container a launcher may have the same id at each start."""
+    parent, started, boot = os.getppid(), None, ""
+    with contextlib.suppress(OSError):  # a system without /proc
+        started, boot = started_at(parent), Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{parent}-{started}-{boot}"
 
 
 def _resume(folder: Path, rank: int | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Collection, Sequence
 
 from ..checkpoint import from_snapshot
+from ..checkpoint.commit import commit
 from ..checkpoint.manifest import File, Manifest
 from ..checkpoint.retention import folder
 from ..messages.rendezvous import SnapshotHandle
@@ -91,7 +92,7 @@ class SnapshotStore:
 
     async def commit(self, where: str, keep: int, manifest: Manifest) -> tuple[str, tuple[int, ...] | None]:
         """Make a checkpoint of the files that all ranks have written; returns its address, and the steps of all checkpoints."""
-        kept = await asyncio.to_thread(from_snapshot.commit, folder_at(where), keep, manifest)
+        _, kept = await asyncio.to_thread(commit, folder_at(where), keep, manifest)
         return str(folder(folder_at(where), manifest.step)), kept
 
     async def send(self, rank: int, step: int, give: Give) -> None:

@@ -29,7 +29,7 @@ BLOCK_BYTES: Final = 16 << 20
 COPIED_BYTES: Final = 128 << 20
 #: S3 takes no upload of more parts.
 MOST_PARTS: Final = 10_000
-#: Objects of one answer to a listing; S3 sends no more.
+#: Objects or uploads of one answer to a listing; S3 sends no more.
 PAGE: Final = 1000
 CONNECT_S: Final = 10
 READ_S: Final = 30
@@ -115,6 +115,23 @@ class Bucket:
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def uploads(self, prefix: str) -> Iterator[list[dict[str, Any]]]:
+        """The unfinished uploads of objects whose keys begin with a prefix, in S3's own words: `Key`, `UploadId`. An answer at a time.
+
+        SeaweedFS says after no answer where the next one begins. There it comes without the uploads that were aborted meanwhile.
+        """
+        seen: set[str] = set()
+        more: dict[str, str] = {}
+        while True:
+            page = self.call("list_multipart_uploads", Prefix=prefix, MaxUploads=PAGE, **more)
+            new = [upload for upload in page.get("Uploads", ()) if upload["UploadId"] not in seen]
+            yield new
+            if not page.get("IsTruncated") or not new:
+                return
+            seen |= {upload["UploadId"] for upload in new}
+            if "NextKeyMarker" in page:
+                more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page.get("NextUploadIdMarker", "")}
 
     def upload(self, key: str, content: memoryview | FileContent, beat: Callable[[], None] = lambda: None) -> None:
         """Write a large object in parts: it exists once all parts are written. `beat` is called for each part."""

@@ -137,10 +137,10 @@ class BucketFolder(Folder):
 
     def sweep(self, has_dead_writers: Callable[[str], bool] = lambda _: True) -> None:
         prefix = self._key("")
-        found = self._bucket.call("list_multipart_uploads", Prefix=prefix)
-        for upload in found.get("Uploads", ()):
-            if has_dead_writers(upload["Key"].removeprefix(prefix).partition("/")[0]):
-                self._bucket.abort(upload["Key"], upload["UploadId"])
+        for uploads in self._bucket.uploads(prefix):
+            for upload in uploads:
+                if has_dead_writers(upload["Key"].removeprefix(prefix).partition("/")[0]):
+                    self._bucket.abort(upload["Key"], upload["UploadId"])
 
     def _listed(self) -> dict[str, Any]:
         """The entries of this folder, by name. What is in its folders is not listed."""

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from ....strategies.param_shard import ParamShard
 from ...checkpoint.async_saver import Saved, Saver
 from ...checkpoint.errors import CheckpointError
+from ...checkpoint.verify import verify_together
 from ...huggingface.export import CONFIG, export
 from ...messages.event import CheckpointEvent, ExportEvent
 from ...messages.stop_request import StopRequest
@@ -79,7 +80,7 @@ class Checkpointing(Callback):
         with self._phase("checkpoint", self._last):
             self._saver.wait(lambda: self._heartbeat.update("checkpoint", self._last))
             self._report_ended(stopped_at=step if stop == StopRequest.SAVE else None)
-        if not stop and self._spec.export and dist.get_rank() == 0:
+        if not stop and self._spec.export:
             with self._phase("export", self._last):
                 self._export()
 
@@ -131,21 +132,25 @@ class Checkpointing(Callback):
         self._reporter.of_job(event_of(saved))
 
     def _export(self) -> None:
-        """Export the last checkpoint as a Hugging Face folder. A failure is reported and does not end the job."""
-        began = time.monotonic()
+        """Export the last checkpoint as a Hugging Face folder, on rank 0, once all ranks have verified it. Collective.
+
+        A failure is reported and does not end the job.
+        """
+        began, source = time.monotonic(), folder_at(str(self._state.newest_checkpoint))
         out = self._root / f"export-{self._last:08d}"
+        try:
+            verified = verify_together(source, self._beat_of_export)
+        except (CheckpointError, OSError) as error:  # on all ranks
+            self._report_no_export(error)
+            return
+        if dist.get_rank() != 0:
+            return
         try:
             out.remove_all()  # the export of an earlier attempt that died right after it
             out.discard_partial(CONFIG)  # or within it
-            made = export(
-                folder_at(str(self._state.newest_checkpoint)),
-                out,
-                beat=lambda: self._heartbeat.update("export", self._last),
-            )
+            made = export(source, out, beat=self._beat_of_export, verified=verified)
         except (CheckpointError, OSError, RuntimeError) as error:  # RuntimeError: no memory for a file's tensors
-            self._reporter.incident(
-                "export_failed", f"{error}; `shardyard export` exports the checkpoint again.", self._last
-            )
+            self._report_no_export(error)
             return
         self._state.exported = str(out)
         event = ExportEvent(
@@ -157,6 +162,13 @@ class Checkpointing(Callback):
             seconds=time.monotonic() - began,
         )
         self._reporter.of_job(event)
+
+    def _beat_of_export(self) -> None:
+        self._heartbeat.update("export", self._last)
+
+    def _report_no_export(self, error: Exception) -> None:
+        again = "`shardyard export` exports the checkpoint again."
+        self._reporter.incident("export_failed", f"{error}; {again}", self._last)
 
 
 def event_of(saved: Saved) -> CheckpointEvent:

@@ -106,9 +106,9 @@ async def test_faults_of_three_attempts_cordon_their_node(store: Store, settings
 
 @POSTGRESQL_IN_FULL
 async def test_a_server_elsewhere_is_no_fault_of_the_node(store: Store, settings: Settings, faulty: Faulty) -> None:
-    """A job names the server: one that does not exist, or an outage, would cordon node after node."""
+    """One that a job names and that does not exist, or an outage, such as of the storage, would cordon node after node."""
     rules = Rules(RULES.backoff, Limits(faults=1))
-    for cause in ("files_unreachable", "package_index_unreachable", "not_prepared"):
+    for cause in ("storage_unreachable", "files_unreachable", "package_index_unreachable", "not_prepared"):
         assert await faulty("node-1", cause=cause, rules=rules) == []
     found = (await seen(store, settings))["node-1"]
     assert found.in_use and found.faults == 0

@@ -248,3 +248,31 @@ def test_a_manifest_that_arrived_unknown_goes_with_its_files(
     (failed,) = saver.ended()
     assert failed.error == f"{MANIFEST}: no answer" and complete(root) == []
     assert folder(root, 1).files() == {}
+
+
+@pytest.mark.parametrize(("where", "backoff_s"), [("write", (0.0,)), ("publish", ())], ids=["write", "publish"])
+def test_a_save_whose_files_a_rank_0_that_was_cut_off_removes_does_not_count(
+    mesh: Mesh, state: list[ParamShard], root: Folder, monkeypatch: pytest.MonkeyPatch, where: str, backoff_s: Any
+) -> None:
+    """It saves the same step, after the files of its successor are written or after their manifest is published."""
+    old, new = Saver(root, 2, state, mesh), Saver(root, 2, state, mesh)
+    usual, is_in_time = getattr(type(root), where), [True]
+
+    def followed(folder: Folder, name: str, *content: Any, **how: bool) -> None:
+        usual(folder, name, *content, **how)
+        if is_in_time and (where == "write" or name == MANIFEST):
+            is_in_time.clear()
+            old.save(1, {"by": "old"})
+            old.wait()
+
+    monkeypatch.setattr(type(root), where, followed)
+    new.save(1, {"by": "new"}, backoff_s)
+    new.wait()
+    ((of_old,), (of_new,)) = old.ended(), new.ended()
+    assert of_old.error is None
+    if backoff_s:
+        assert of_new.error is None
+    else:
+        assert of_new.error == f"{folder(root, 1)}: another save has removed files of step 1 meanwhile"
+    assert equal(stored(folder(root, 1), state), values(state))
+    assert read(folder(root, 1)).training == {"by": "new" if backoff_s else "old"}

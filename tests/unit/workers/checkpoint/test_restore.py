@@ -14,7 +14,7 @@ import torch.distributed as dist
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint import restore
 from shardyard.workers.checkpoint.manifest import File, Manifest, write
-from shardyard.workers.checkpoint.retention import folder
+from shardyard.workers.checkpoint.retention import folder, prune
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.storage import local_folder
 from shardyard.workers.storage.errors import StorageUnreachable
@@ -91,3 +91,39 @@ def test_a_listing_that_fails_for_a_while_is_tried_again(tmp_path: Path, monkeyp
     assert restore.restore(root, None, [piece(torch.zeros(4))], nothing, nothing) == restore.Restored(
         folder(root, 3), manifest, own=True
     )
+
+
+def test_a_read_of_tensors_that_fails_for_a_while_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, values, warned = LocalFolder(str(tmp_path)), torch.arange(4.0), []
+    manifest = saved(root, 3, values)
+    usual, stale = LocalFolder.read_into, 2
+
+    def read_into(self: LocalFolder, *where: Any) -> None:
+        nonlocal stale
+        if stale:
+            stale -= 1
+            raise StorageUnreachable(errno.ESTALE, os.strerror(errno.ESTALE))
+        usual(self, *where)
+
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr(LocalFolder, "read_into", read_into)
+    found = piece(torch.zeros(4))
+    restored = restore.restore(root, None, [found], lambda cause, *_: warned.append(cause), nothing)
+    assert restored == restore.Restored(folder(root, 3), manifest, own=True) and torch.equal(found.tensor, values)
+    assert warned == ["storage_unreachable"]
+    stale = 3
+    with pytest.raises(StorageUnreachable):
+        restore.restore(root, None, [found], nothing, nothing)
+
+
+def test_the_next_save_removes_what_was_refused_and_not_what_was_restored(tmp_path: Path) -> None:
+    root, values = LocalFolder(str(tmp_path)), torch.arange(4.0)
+    for step in (300, 350):
+        saved(root, step, values)
+    folder(root, 350).write("rank-0", memoryview(b"damaged"))
+    found = restore.restore(root, None, [piece(torch.zeros(4))], nothing, nothing)
+    assert found is not None and found.path == folder(root, 300)
+    saved(root, 400, values)
+    assert prune(root, 2, folder(root, 400)) == (300, 400)

@@ -7,8 +7,18 @@ import pytest
 
 from shardyard.workers.checkpoint import retention
 from shardyard.workers.checkpoint.errors import CheckpointError, CheckpointRemoved
-from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
-from shardyard.workers.checkpoint.retention import PINNED, clear, complete, folder, newest, pin, prune, unpin
+from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
+from shardyard.workers.checkpoint.retention import (
+    PINNED,
+    clear,
+    complete,
+    folder,
+    newest,
+    note_corrupt,
+    pin,
+    prune,
+    unpin,
+)
 from shardyard.workers.storage.errors import StorageUnreachable
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
@@ -49,6 +59,17 @@ def test_what_was_saved_last_stays_though_it_is_of_an_earlier_step(root: Folder)
     assert prune(root, 1, folder(root, 3)) == (3,)
     assert complete(root) == [folder(root, 3)]
     assert steps(root) == [3, 9], "files of a pruned checkpoint take room for ever"
+
+
+def test_one_that_is_noted_as_corrupt_takes_no_valid_ones_place(root: Folder) -> None:
+    shelve(root, 300, 350)
+    note_corrupt(folder(root, 350))  # training went back to 300
+    shelve(root, 400)
+    assert prune(root, 3, folder(root, 400)) == (300, 350, 400)
+    assert prune(root, 2, folder(root, 400)) == (300, 400)
+    note_corrupt(folder(root, 300))
+    clear(folder(root, 300), read(folder(root, 300)))  # the step is saved again
+    assert sorted(folder(root, 300).files()) == [MANIFEST, "rank-00000"]
 
 
 @pytest.mark.parametrize("lost", [MANIFEST, "rank-00000"])

@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.checkpoint.program_files import sources, write_part
 from shardyard.workers.checkpoint.retention import complete, folder, step_of
+from shardyard.workers.program import local_checkpoints
 from shardyard.workers.program.local_checkpoints import answer
 from shardyard.workers.storage.open_folder import folder_at
 
@@ -42,6 +44,42 @@ def test_ranks_that_a_shell_starts_each_complete_a_step_together(tmp_path: Path)
     assert not complete(root)
     rank(0, tmp_path, shell=shell, SHARDYARD_LOCAL="run")
     assert [step_of(path) for path in complete(root)] == [5]
+
+
+def test_a_launcher_with_the_id_of_an_earlier_one_is_of_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as process 1 of a container."""
+    (tmp_path / "file").write_text("content")
+    where, request = (
+        tmp_path / "checkpoints",
+        {"step": 1, "every": True, "kind": "files", "path": str(tmp_path / "file")},
+    )
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def save(number: int) -> None:
+        monkeypatch.setenv("RANK", str(number))
+        assert "error" not in answer(where, {"save": request}, [])
+
+    save(0)
+    monkeypatch.setattr(local_checkpoints, "started_at", lambda _: 7)
+    save(1)
+    assert not complete(folder_at(str(where)))
+    save(0)
+    assert complete(folder_at(str(where)))
+
+
+def test_ranks_of_several_nodes_do_not_save_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("content")
+    where, request = (
+        tmp_path / "checkpoints",
+        {"step": 1, "every": True, "kind": "files", "path": str(tmp_path / "file")},
+    )
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert "several nodes cannot save together" in answer(where, {"save": request}, [])["error"]
+    assert not where.exists()
+    assert "error" not in answer(where, {"save": request | {"every": False}}, [])
 
 
 def test_a_torn_and_a_damaged_save_are_passed_over(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import socket
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,35 @@ def test_uploads_of_living_writers_beside_a_save_and_after_it_go_on(prefix: str)
     assert sorted(uploads(root)) == sorted((root / name)._key("rank-0") for name in names[2:])
     root.sweep()
     assert uploads(root) == [], "of a folder that is removed all go"
+
+
+def in_pages(call: Any, method: str, **wanted: Any) -> Any:
+    """The answer to a listing of uploads as S3 sends it, and SeaweedFS does not: by key, with where the next one begins."""
+    if method != "list_multipart_uploads":
+        return call(method, **wanted)
+    after, most = (wanted.pop("KeyMarker", ""), wanted.pop("UploadIdMarker", "")), wanted.pop("MaxUploads", 2)
+    found = sorted(call(method, **wanted)["Uploads"], key=lambda one: (one["Key"], one["UploadId"]))
+    left = [one for one in found if (one["Key"], one["UploadId"]) > after]
+    last = left[:most][-1]
+    markers = {"NextKeyMarker": last["Key"], "NextUploadIdMarker": last["UploadId"]} if len(left) > most else {}
+    return {"Uploads": left[:most], "IsTruncated": len(left) > most, **markers}
+
+
+@pytest.mark.parametrize("as_s3", [True, False], ids=["with markers", "without markers"])
+def test_uploads_that_fill_several_answers_are_freed(prefix: str, monkeypatch: pytest.MonkeyPatch, as_s3: bool) -> None:
+    root, call = folder_at(prefix), s3_bucket.Bucket.call
+    assert isinstance(root, BucketFolder)
+    names = ["living", *["step-00000001"] * 3, *["step-00000002"] * 2]
+    for name in names:
+        root._bucket.call("create_multipart_upload", Key=(root / name)._key("rank-0"))
+    with monkeypatch.context() as patch:
+        patch.setattr(s3_bucket, "PAGE", 2)
+        if as_s3:
+            patch.setattr(
+                s3_bucket.Bucket, "call", lambda self, *what, **how: in_pages(partial(call, self), *what, **how)
+            )
+        root.sweep(lambda name: name != "living")
+    assert uploads(root) == [(root / "living")._key("rank-0")]
 
 
 def test_changes_of_stored_files_are_noticed_or_harmless(prefix: str) -> None:
