@@ -32,6 +32,7 @@ from .environment import environment, of_node, of_rank, within
 from .event_follower import following
 from .launch import GRACE_S, LOOK_S
 from .local_artifacts import LocalArtifacts
+from .local_checkpoints import remove_copies
 from .mlflow_server import serving
 from .program import Program
 from .program_end import OF_SHELL
@@ -87,6 +88,7 @@ def run_locally(run: LocalRun, output: RankOutput) -> int:
             status = _wait(processes, group, signals, output)
         finally:
             _kill(group, others)
+            remove_copies()
         output.finish()
     return status
 

@@ -5,7 +5,6 @@ raylet is gone they are children of this process, or of its fork server, and are
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from ..parent_death import kill_orphans
+from .locked_folder import locked_folder
 
 _COMMAND: Final = Path(__file__).with_name("ray_start.py")
 #: Ray writes the cluster's address to this file in its folder when the node has started.
@@ -134,40 +134,9 @@ def _folder() -> Iterator[Path]:
     root = Path(tempfile.gettempdir())
     if len(os.fsencode(root)) > _LONGEST_ROOT:
         root = Path("/tmp")  # noqa: S108  (the folder is made by mkdtemp)
-    prefix = f"{_PREFIX}{os.getuid()}-"
-    for left in root.glob(f"{prefix}*"):
-        _remove_unused(left)
-    folder, lock = _locked(root, prefix)
+    folder, lock = locked_folder(root, f"{_PREFIX}{os.getuid()}-")
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def _locked(root: Path, prefix: str) -> tuple[Path, int]:
-    """A new folder, and the descriptor by which it is locked. Another process may remove one before it is locked; then there is another."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
-        with contextlib.suppress(FileNotFoundError):
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if folder.exists():
-                return folder, lock
-            os.close(lock)
-
-
-def _remove_unused(folder: Path) -> None:
-    """Remove a folder of this user that no process has locked."""
-    try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        if os.fstat(lock).st_uid == os.getuid():
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        return
-    finally:
         os.close(lock)

@@ -161,6 +161,18 @@ def test_logged_numbers_are_printed_and_checkpoints_stay_here(tmp_path: Path) ->
     assert any((tmp_path / "kept").iterdir())
 
 
+def test_a_killed_rank_leaves_no_copy_of_the_checkpoint_that_it_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    script = f"{LOGS}\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    with printed(1) as (output, _):
+        run = replace(run_of([sys.executable, "-c", script, str(tmp_path / "kept")], tmp_path, 1), piped=True)
+        assert run_locally(run, output) == 128 + signal.SIGKILL
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "weights"]
+
+
 def test_each_rank_prints_the_scalars_of_its_own_event_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_follower, "LOOK_S", 0.1)
     event = Event(step=3, summary=Summary(value=[Summary.Value(tag="loss", simple_value=0.5)])).SerializeToString()

@@ -29,15 +29,6 @@ def test_a_folder_that_no_process_uses_is_removed_by_the_next_node(root: Path) -
     assert not used.exists() and not mine.exists()
 
 
-def test_a_link_to_another_folder_is_left_alone(root: Path) -> None:
-    (root / "precious").mkdir()
-    with ray_node._folder() as folder:
-        prefix = folder.name[:-8]
-    (root / f"{prefix}trapped").symlink_to(root / "precious")
-    with ray_node._folder():
-        assert (root / "precious").is_dir()
-
-
 def test_sockets_get_a_path_that_is_short_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 10)))
     with ray_node._folder() as folder:

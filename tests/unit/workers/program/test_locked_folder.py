@@ -1,0 +1,39 @@
+"""Folders of processes that died are removed by the next one, and no others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.patience import PATIENCE_S
+
+from shardyard.workers.program.locked_folder import locked_folder, remove_unused
+
+#: Makes a folder, and is killed.
+DIES = """
+import os, pathlib, sys
+from shardyard.workers.program.locked_folder import locked_folder
+folder, _ = locked_folder(pathlib.Path(sys.argv[1]), "mine-")
+(folder / "file").touch()
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    used, lock = locked_folder(tmp_path, "mine-")
+    (tmp_path / "other-x").mkdir()
+    subprocess.run([sys.executable, "-c", DIES, str(tmp_path)], timeout=PATIENCE_S, check=False)
+    assert len([*tmp_path.iterdir()]) == 3
+    mine, other_lock = locked_folder(tmp_path, "mine-")
+    assert {*tmp_path.iterdir()} == {used, mine, tmp_path / "other-x"} and mine.stat().st_mode & 0o777 == 0o700
+    os.close(lock)
+    remove_unused(tmp_path, "mine-")
+    assert {*tmp_path.iterdir()} == {mine, tmp_path / "other-x"}
+    os.close(other_lock)
+
+
+def test_a_link_to_another_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "mine-trapped").symlink_to(tmp_path / "precious")
+    remove_unused(tmp_path, "mine-")
+    assert (tmp_path / "precious").is_dir()
