@@ -35,7 +35,7 @@ class Code(SpecPart):
     dir: PathText | None = Field(
         None,
         description="Folder on the machine that submits the job. The command line and the Python client upload its files: those that git "
-        "knows or does not ignore, or outside a repository all that no .gitignore file excludes.",
+        "knows or does not ignore, or outside a repository all that no .gitignore file excludes, without virtual environments and caches.",
     )
     git: PathText | None = Field(
         None,

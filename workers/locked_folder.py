@@ -1,4 +1,8 @@
-"""A private folder for temporary files, locked while it is in use. What a killed process has left is removed by the next one."""
+"""Private folders for temporary files, each locked while it is in use. Those of processes that were killed are removed by the next one.
+
+Needs only the standard library. A folder's name has the user's number after the prefix. Folders are in `root`; None: in that of
+temporary files.
+"""
 
 import contextlib
 import fcntl
@@ -12,15 +16,8 @@ from pathlib import Path
 
 @contextmanager
 def locked_folder(prefix: str, root: Path | None = None) -> Iterator[Path]:
-    """A new folder in `root`, which is removed when the block ends. Unused ones of this user and prefix are removed before.
-
-    `root`: None for that of temporary files. Raises OSError.
-    """
-    root = root or Path(tempfile.gettempdir())
-    prefix = f"{prefix}{os.getuid()}-"
-    for left in root.glob(f"{prefix}*"):
-        _remove_unused(left)
-    folder, lock = _locked(root, prefix)
+    """A new folder, which is removed when the block ends. Unused ones of this user and prefix are removed before. Raises OSError."""
+    folder, lock = open_locked(prefix, root)
     try:
         yield folder
     finally:
@@ -28,10 +25,14 @@ def locked_folder(prefix: str, root: Path | None = None) -> Iterator[Path]:
         os.close(lock)
 
 
-def _locked(root: Path, prefix: str) -> tuple[Path, int]:
-    """A new folder, and the descriptor by which it is locked. Another process may remove one before it is locked; then there is another."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+def open_locked(prefix: str, root: Path | None = None) -> tuple[Path, int]:
+    """A new folder, and the descriptor by which it is locked until that is closed, or this process ends. Unused ones are removed before.
+
+    Raises OSError.
+    """
+    remove_unused(prefix, root)
+    while True:  # another process may remove one before it is locked; then there is another
+        folder = Path(tempfile.mkdtemp(prefix=_named(prefix), dir=root))
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -40,8 +41,17 @@ def _locked(root: Path, prefix: str) -> tuple[Path, int]:
             os.close(lock)
 
 
+def remove_unused(prefix: str, root: Path | None = None) -> None:
+    """Remove the folders of this user and prefix that no process has locked."""
+    for folder in (root or Path(tempfile.gettempdir())).glob(f"{_named(prefix)}*"):
+        _remove_unused(folder)
+
+
+def _named(prefix: str) -> str:
+    return f"{prefix}{os.getuid()}-"
+
+
 def _remove_unused(folder: Path) -> None:
-    """Remove a folder of this user that no process has locked."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

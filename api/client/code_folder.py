@@ -1,7 +1,8 @@
 """The folder that a spec's `code` names, or a clone: which of its files are uploaded, and the archive that is made of them.
 
 In a git repository these are the files that git knows, and new ones that it does not ignore; elsewhere all files but those that
-`.gitignore` files exclude. `code.ignore` excludes more. The archive is named in the spec, which is then complete.
+`.gitignore` files exclude, and virtual environments and caches. `code.ignore` excludes more. The archive is named in the spec, which is
+then complete.
 """
 
 import json

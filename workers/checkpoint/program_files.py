@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
@@ -208,7 +208,9 @@ def _unchanged(file: Path | int) -> Iterator[FileContent]:
                 raise CheckpointError(f"{file} changed while it was saved; {remedy}.")
 
 
-def publish(root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Sequence[int]) -> Published:
+def publish(
+    root: Folder, step: int, kind: Kind, parts: Sequence[Part], keep: int, spared: Collection[int]
+) -> Published:
     """Make a checkpoint of the parts, and remove all but the newest `keep`. Those of the steps `spared` stay, too.
 
     Raises OSError, and CheckpointError: ranks do not wait for each other, and a save of a later step removes files of this one.

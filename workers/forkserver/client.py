@@ -1,6 +1,7 @@
 """Finds or starts the node's fork server, for rank actors and the control plane.
 
-No call waits for the server's imports. The server starts under a file lock, in a private folder (0700).
+No call waits for the server's imports, unless more clients connect meanwhile than the kernel lets wait. The server starts under a file
+lock, in a private folder (0700).
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,11 @@ IMPORT_VARIABLES: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHO
 NO_CUDA: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 PACKAGE: Final = Path(__file__).resolve().parents[2]
 SOCKET: Final = "s"
+#: Clients that may connect before the server accepts, as far as the kernel allows (net.core.somaxconn): each rank of a node is one.
+BACKLOG: Final = 4096
+#: Seconds for room in the backlog, and between two tries. A supervisor gives a rank's start 120 s.
+_ROOM_S: Final = 100.0
+_TRY_S: Final = 0.05
 
 
 class ForkError(RuntimeError):
@@ -77,14 +84,25 @@ def _make_private(folder: Path) -> None:
 
 
 def _dial(folder: Path) -> socket.socket | None:
+    """A connection to the server of this folder; None if there is none. Raises OSError."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    deadline = time.monotonic() + _ROOM_S
     try:
         client.settimeout(5.0)
-        client.connect(str(folder / SOCKET))
+        while True:
+            try:
+                client.connect(str(folder / SOCKET))
+                return client
+            except BlockingIOError:  # its backlog is full: the kernel does not wait for room
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_TRY_S)
     except (FileNotFoundError, ConnectionRefusedError):
         client.close()
         return None
-    return client
+    except BaseException:
+        client.close()
+        raise
 
 
 def _start(folder: Path, owner: int, env: dict[str, str]) -> socket.socket:
@@ -92,7 +110,7 @@ def _start(folder: Path, owner: int, env: dict[str, str]) -> socket.socket:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, (folder / "fork.log").open("ab") as log:
         (folder / SOCKET).unlink(missing_ok=True)
         listener.bind(str(folder / SOCKET))
-        listener.listen(128)
+        listener.listen(BACKLOG)
         # One thread, because a process with several threads cannot be forked safely. OpenBLAS starts its pool at import.
         own = {name: value for name, value in env.items() if not name.startswith("RAY_")} | ONE_THREAD | NO_CUDA
         arguments = [sys.executable, "-P", "-m", str(__package__), str(listener.fileno()), str(owner), str(folder)]

@@ -30,7 +30,7 @@ from ..checkpoint.program_files import (
     sources,
     write_part,
 )
-from ..checkpoint.retention import complete, folder, newest, step_of
+from ..checkpoint.retention import complete, folder, step_of
 from ..messages.event import CheckpointEvent, IncidentEvent, to_json
 from ..regular_files import UnfitFile
 from ..storage.errors import StorageError
@@ -67,8 +67,9 @@ class CheckpointService:
         self._held: set[Path] = set()  # of this rank
         self._saved: dict[int, str] = {}  # the newest step that all ranks saved → the content of this rank's part
         self._unpublished: dict[int, list[Part]] = {}  # a step of which this rank has all parts, but no manifest
-        self._resumed: SavedByProgram | None = None
-        self._resume_known = False
+        self._resumed: dict[
+            int | None, SavedByProgram | None
+        ] = {}  # of each trainer that has asked; of None: the program
         self._folder: Folder | None = None
 
     def close(self) -> None:
@@ -86,7 +87,7 @@ class CheckpointService:
                 if "newest" in request:
                     found = _tried(lambda: complete(self._root()))
                     return {"step": step_of(found[0]) if found else None}
-                return self._resume(request["resume"].get("rank"))
+                return self._resume(request["resume"].get("rank"), request["resume"].get("trainer"))
         except EndRequested:
             return {"error": "the job is to end."}
         except (CheckpointError, StorageError, FolderUnavailable, Refusal, UnfitFile) as error:
@@ -115,20 +116,36 @@ class CheckpointService:
             self._gather(path, step, part)
             parts = self._unpublished.get(step, [])
         if parts:
-            self._publish(root, step, kind, parts, began)
+            self._publish(step, kind, parts, began, _tried(lambda: self._newest_of_others(None)))
             self._unpublished.clear()
         return {"path": str(path)}
 
     def _adopt(self, where: str, step: int, trainer: int) -> Answer:
-        """Make what Ray Train has stored at an address a checkpoint, which this rank alone saves."""
+        """Make what Ray Train has stored at an address a checkpoint, which this rank alone saves.
+
+        If its step is that of another trainer's newest checkpoint, it becomes the next one, so that both trainers can continue.
+        """
+        root, began = self._root(), time.monotonic()
+        others = _tried(lambda: self._newest_of_others(trainer))
+        while step in others:
+            step += 1
         if not 0 <= step <= MOST_STEP:
             raise CheckpointError(f"step is {step}; a step is between 0 and {MOST_STEP:,}.")
-        root, began = self._root(), time.monotonic()
         self._meeting.claim(step, every=False)
         path = folder(root, step)
         part = _tried(lambda: adopt_part(path, self._meeting.rank, folder_at(where), trainer))
-        self._publish(root, step, "files", [part], began)
+        self._publish(step, "files", [part], began, others)
         return {"path": str(path)}
+
+    def _newest_of_others(self, trainer: int | None) -> set[int]:
+        """The steps of the newest checkpoints of all other trainers of Ray Train, which continue from them when the driver starts again."""
+        found: dict[int, int] = {}
+        for path in complete(self._root()) if self._program.ray is not None else []:
+            with contextlib.suppress(CheckpointCorrupt):
+                own = (saved := read_program(path)).trainer
+                if own is not None and own != trainer:
+                    found.setdefault(own, saved.step)
+        return {*found.values()}
 
     def _gather(self, path: Folder, step: int, part: Part) -> None:
         """Add this rank's part to those of all. Raises CheckpointMismatch."""
@@ -149,9 +166,11 @@ class CheckpointService:
                 f"rank {rank} has saved other content as step {step} already; save a new step with another number."
             )
 
-    def _publish(self, root: Folder, step: int, kind: Kind, parts: list[Part], began: float) -> None:
-        spared = () if self._resumed is None or self._meeting.all_fetched else (self._resumed.step,)
-        done = _tried(lambda: publish(root, step, kind, parts, self._program.keep, spared))
+    def _publish(self, step: int, kind: Kind, parts: list[Part], began: float, others: set[int]) -> None:
+        """Make the parts a checkpoint. `others`: steps of which retention spares the checkpoints."""
+        resumed = {of: one.step for of, one in self._resumed.items() if one is not None}
+        spared = others | {own for of, own in resumed.items() if not self._meeting.all_fetched(of)}
+        done = _tried(lambda: publish(self._root(), step, kind, parts, self._program.keep, spared))
         seconds = time.monotonic() - began
         event = CheckpointEvent(
             step=step,
@@ -166,34 +185,31 @@ class CheckpointService:
 
     # Resuming.
 
-    def _resume(self, rank: int | None) -> Answer:
-        if not self._resume_known:
-            self._choose()
-            self._resume_known = True
-        if self._resumed is None:
+    def _resume(self, rank: int | None, trainer: int | None) -> Answer:
+        """The newest checkpoint of a trainer of Ray Train; of None: the newest of all."""
+        if trainer not in self._resumed:
+            self._resumed[trainer] = self._chosen(trainer)
+        if (saved := self._resumed[trainer]) is None:
             return {"step": None}
-        saved = self._resumed
         part = saved.part(rank, self._meeting.rank)
         place = self._fetched(saved, part)
         parts = sorted(saved.parts)
-        found = {"step": saved.step, "path": str(place), "kind": saved.kind, "rank": part, "ranks": parts}
-        return found if saved.trainer is None else found | {"trainer": saved.trainer}
+        return {"step": saved.step, "path": str(place), "kind": saved.kind, "rank": part, "ranks": parts}
 
-    def _choose(self) -> None:
+    def _chosen(self, trainer: int | None) -> SavedByProgram | None:
         """Agree with the other ranks on the newest checkpoint that is valid."""
         number, before = 0, None
         while True:
-            choice = self._meeting.picked(number, partial(self._pick, before))
+            choice = self._meeting.picked(number, partial(self._pick, before, trainer), trainer)
             if choice is None:
-                return
+                return None
             saved = _tried(partial(read_program, folder_at(choice["where"])))
             valid = self._is_valid(saved, choice["own"])
             if len(saved.parts) == 1 or self._meeting.agree(number, valid):
                 if not valid:
                     raise CheckpointCorrupt(f"{saved.folder} cannot be read here as another rank has read it.")
-                self._resumed = saved
-                self._meeting.fetched()
-                return
+                self._meeting.fetched(trainer)
+                return saved
             number, before = number + 1, choice
 
     def _is_valid(self, saved: SavedByProgram, own: bool) -> bool:
@@ -209,7 +225,7 @@ class CheckpointService:
             return False
         return True
 
-    def _pick(self, before: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _pick(self, before: dict[str, Any] | None, trainer: int | None) -> dict[str, Any] | None:
         """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid."""
         found = _tried(lambda: complete(self._root())) if before is None or before["own"] else []
         names = [path for path in found if before is None or path.where < before["where"]]
@@ -219,15 +235,19 @@ class CheckpointService:
             except CheckpointCorrupt as error:
                 self._warn(error, int(path.name.partition("-")[2]))
                 continue
+            if trainer not in (None, saved.trainer):
+                continue
             if len(saved.parts) > 1 or self._is_valid(saved, own=True):
                 return {"where": path.where, "own": True}
         if self._program.resume is None:
             return None
         other = folder_at(self._program.resume)
-        chosen = _tried(lambda: newest(other)) or other
-        saved = _tried(lambda: read_program(chosen))
-        self._is_valid(saved, own=False)
-        return {"where": chosen.where, "own": False}
+        for path in _tried(lambda: complete(other)) or [other]:
+            saved = _tried(partial(read_program, path))
+            if trainer in (None, saved.trainer):
+                self._is_valid(saved, own=False)
+                return {"where": path.where, "own": False}
+        return None
 
     def _warn(self, error: CheckpointCorrupt, step: int | None) -> None:
         message = f"{str(error).partition(';')[0]}; the program continues from an older one, or from the start."

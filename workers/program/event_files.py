@@ -43,11 +43,11 @@ class EventFileInvalid(Exception):
 
 
 class Processes:
-    """The processes of this rank's program: descendants of the trainer process that were seen alive since `forget` was called."""
+    """The processes of this rank's program: `root` and its descendants, as far as they were seen alive since `forget` was called."""
 
-    def __init__(self, main: int) -> None:
+    def __init__(self, root: int) -> None:
         self._known: set[int] = set()  # all processes of this machine
-        self._alive = {os.getpid(), main}
+        self._root, self._alive = root, {root}
         self._seen: set[int] = set()
 
     def forget(self) -> None:
@@ -57,7 +57,7 @@ class Processes:
     def look(self) -> None:
         """Only processes that are new are asked for their parents."""
         now = {int(name) for name in os.listdir("/proc") if name.isdecimal()}  # noqa: PTH208  # names, many times
-        self._alive = self._alive & now | {os.getpid()}
+        self._alive = self._alive & now | {self._root}
         parents = {pid: _parent(pid) for pid in now - self._known}
         while found := {pid for pid, parent in parents.items() if parent in self._alive} - self._alive:
             self._alive |= found

@@ -24,15 +24,15 @@ MOST_WARNINGS: Final = 20
 
 
 @contextmanager
-def following(folder: Path | None, main: int, since: float, on_metrics: OnMetrics) -> Iterator[None]:
+def following(folder: Path | None, root: int, since: float, on_metrics: OnMetrics) -> Iterator[None]:
     """Follow the files below a folder while the block runs. When it has ended, `on_metrics` has been called with all that was written.
 
-    `main`: the program's main process, which was started after `since` (unix seconds). A folder of None has no files.
+    `root`: whose descendants are the program's processes, which were started after `since` (unix seconds). A folder of None has no files.
     """
     if folder is None:
         yield
         return
-    follower = _Follower(EventFolder(folder, Processes(main), since), MetricBatch(on_metrics))
+    follower = _Follower(EventFolder(folder, Processes(root), since), MetricBatch(on_metrics))
     thread = threading.Thread(target=follower.run, name="TensorBoard", daemon=True)
     thread.start()
     try:

@@ -6,7 +6,6 @@ the exception that ended it, by the same signal, or done.
 """
 
 import contextlib
-import faulthandler
 import math
 import os
 import re
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,6 @@ from ..messages.event import ArtifactsEvent, MetricsEvent, to_json
 from ..messages.metric_block import MetricBlock
 from ..messages.other_version import reading_orders
 from ..messages.rank_event import (
-    EXITED,
     PROGRAM_STARTS,
     FailedEvent,
     FailureFacts,
@@ -44,7 +42,6 @@ from ..process_stat import state_of
 from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
-from ..trainer.secrets import leave_no_dump
 from .agents import Agents, ended, listening
 from .artifact_uploads import ArtifactUploads
 from .checkpoint_service import answering
@@ -54,6 +51,7 @@ from .metric_batch import OnMetrics
 from .mlflow_server import serving
 from .preparation import ProgramFailed, Ranks, Start, cannot_start, prepared, wait_for_others
 from .program import Program
+from .program_end import end_like
 from .rank_meeting import RankMeeting
 from .ray_cluster import RayCluster, RayNodeFailed, ray_cluster
 from .ray_train_service import RayTrainService
@@ -76,12 +74,16 @@ _FAILED: Final = "shardyard/failed"
 
 
 class _Reports(NamedTuple):
-    """What takes the program's reports: of its processes, of its metrics, of its files. `store`: that of all ranks."""
+    """What takes the program's reports: of its processes, of its metrics, of its files. `store`: that of all ranks.
+
+    `served`: ends the server for MLflow.
+    """
 
     agents: Agents
     on_metrics: OnMetrics
     uploads: ArtifactUploads | None
     store: TCPStore
+    served: ExitStack
 
 
 def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, instruments: Instruments) -> TCPStore:
@@ -98,8 +100,9 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
     with (
         answering(program, meeting, emit) as service,
         listening(on_metrics, RayTrainService(program, service, meeting, emit).answer, uploads) as agents,
+        ExitStack() as served,
     ):
-        reports = _Reports(agents, on_metrics, uploads, store)
+        reports = _Reports(agents, on_metrics, uploads, store, served)
         instruments.pending_profile.deliver_to(partial(agents.recorders.record, emit))
         sockets = [agents.name]
         if program.per_node:
@@ -115,11 +118,12 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         try:
             with prepared(program, environment(own, sockets, devices, base), ranks) as start:
                 wait_for_others(program, ranks)
-                with _within_ray(program, store, coords, start, ranks.is_to_stop) as begun:
+                env = served.enter_context(serving(start.env, on_metrics, uploads))
+                with _within_ray(program, store, coords, start._replace(env=env), ranks.is_to_stop) as begun:
                     if begun.ray is None or begun.ray.has_driver:
                         _lead(program, begun, reports, emit, instruments)
                     else:
-                        _attend(begun.ray, reports, instruments)
+                        _attend(program, begun, begun.ray, reports, instruments)
         except EndRequested:
             emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     return store
@@ -133,18 +137,15 @@ def _lead(
     instruments: Instruments,
 ) -> None:
     """Run the program until it ends. Raises ProgramFailed."""
-    agents, on_metrics, uploads, _ = reports
-    with serving(start.env, on_metrics, uploads) as env:
-        since = time.time()
-        if program.needs_preparation:
-            sys.stderr.write(f"{PROGRAM_STARTS}\n")
-            sys.stderr.flush()
-        process = _start(program, start.folder, env)
-        instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
-        emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
-        events = None if program.tensorboard is None else start.folder / program.tensorboard
-        with following(events, process.pid, since, on_metrics):
-            asked = _wait(process, instruments, start.ray)
+    agents, since = reports.agents, time.time()
+    if program.needs_preparation:
+        sys.stderr.write(f"{PROGRAM_STARTS}\n")
+        sys.stderr.flush()
+    process = _start(program, start.folder, start.env)
+    instruments.heartbeat.report = lambda: {"state": state_of(process.pid)} | agents.status(process.pid)
+    emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
+    with following(_events(program, start), os.getpid(), since, reports.on_metrics):
+        asked = _wait(process, instruments, start.ray)
     failures = agents.failures()
     failed = asked == StopRequest.NO and process.returncode != 0
     _flush(reports, instruments, failed=failed)
@@ -161,20 +162,31 @@ def _lead(
         of_main = failures.pop(process.pid, None)
         of_others = next(iter(failures.values()), None)
         if not program.per_node or program.ray is not None:
-            _end_like(process.returncode, of_main or of_others)
+            end_like(process.returncode, of_main or of_others)
         if of_main and (killed := _KILLED.search(of_main.message)):
-            _end_like(-int(killed[1]), None)
+            end_like(-int(killed[1]), None)
         time.sleep(OTHERS_S)  # an exception of another rank is the cause; the launcher's own only follows from it
-        _end_like(process.returncode, of_others or of_main)
+        end_like(process.returncode, of_others or of_main)
 
 
-def _attend(cluster: RayCluster, reports: _Reports, instruments: Instruments) -> None:
+def _attend(program: Program, start: Start, cluster: RayCluster, reports: _Reports, instruments: Instruments) -> None:
     """Keep this node of a driver's cluster until the driver ends. Raises RayNodeFailed, EndRequested."""
-    agents = reports.agents
+    agents, lost = reports.agents, False
     instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
-    failed = cluster.attend(lambda: instruments.stop_request() != StopRequest.NO)
-    _flush(reports, instruments)
+    try:
+        with following(_events(program, start), os.getpid(), time.time(), reports.on_metrics):
+            failed = cluster.attend(lambda: instruments.stop_request() != StopRequest.NO)
+    except RayNodeFailed:
+        lost = True
+        raise
+    finally:
+        _flush(reports, instruments, failed=lost)
     agents.release(failed=failed)
+
+
+def _events(program: Program, start: Start) -> Path | None:
+    """The folder of its event files of TensorBoard."""
+    return None if program.tensorboard is None else start.folder / program.tensorboard
 
 
 def _follow(leader: str, reports: _Reports, emit: EmitEvent, instruments: Instruments) -> None:
@@ -228,12 +240,13 @@ def _uploads(program: Program, store: TCPStore, coords: RankAssignment, emit: Em
 
 
 def _flush(reports: _Reports, instruments: Instruments, *, failed: bool = False) -> None:
-    """Wait until the files that the program has logged are stored.
+    """End the server for MLflow, and wait until the files that the program has logged are stored.
 
     `failed`: the exception of this rank is reported afterwards. So the wait ends once another rank has failed, too: what that one reports
     may only follow from it.
     """
     uploads, store = reports.uploads, reports.store
+    reports.served.close()
     if uploads is None:
         return
 
@@ -311,7 +324,7 @@ def _within_ray(
         yield start
         return
     try:
-        with ray_cluster(program, store, coords, start.env, is_to_stop) as cluster:
+        with ray_cluster(program, store, coords, start.folder, start.env, is_to_stop) as cluster:
             yield start._replace(env=cluster.env, ray=cluster)
     except OSError as error:
         raise cannot_start(f"the Ray node on this node: {error}") from None
@@ -378,16 +391,3 @@ def _has_ended(pid: int, seconds: float) -> bool:
                 return True
             os.waitpid(child.si_pid, 0)
     return False
-
-
-def _end_like(code: int, failure: FailedEvent | None) -> None:
-    """End as the program did: by its signal, or by raising the exception that ended it."""
-    if code < 0:
-        faulthandler.disable()  # the stacks of this process are of no use
-        leave_no_dump()
-        with contextlib.suppress(OSError):  # SIGKILL has no handler
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-        signal.pause()
-    exited = FailedEvent(type=EXITED, message=f"the program exited with status {code}", traceback="")
-    raise ProgramFailed(failure or exited)

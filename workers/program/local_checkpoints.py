@@ -1,16 +1,17 @@
 """Checkpoints of a program that runs outside a job, in a local folder, in the same format as in a job.
 
 Ranks that save together meet in a file below the folder, under a lock that the kernel drops with its process. One launcher has started
-them, on one machine.
+them, on one machine. What a process resumes from is copied to a folder of its own, which ends with it; the next `resume`, or the end of a
+local run, removes those of killed processes.
 """
 
 import atexit
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -30,12 +31,15 @@ from ..checkpoint.program_files import (
 )
 from ..checkpoint.retention import complete
 from ..checkpoint.retention import folder as folder_of
+from ..locked_folder import open_locked, remove_unused
 from ..process_stat import started_at
 from ..storage.local_folder import LocalFolder
 from .report_socket import LOCAL
 
 #: As many as a job keeps by default.
 KEEP: Final = 2
+#: How the names of folders with copies begin.
+_COPIES: Final = "shardyard-resumed-"
 
 
 def answer(folder: Path, request: dict[str, Any], handles: list[int]) -> dict[str, Any]:
@@ -113,12 +117,31 @@ def _resume(folder: Path, rank: int | None) -> dict[str, Any]:
 
 
 def _copied(saved: SavedByProgram, part: int) -> Path:
-    """The files with the program's names, until the process ends."""
-    copies = Path(tempfile.mkdtemp(prefix="shardyard-"))
-    atexit.register(shutil.rmtree, copies, ignore_errors=True)
-    place = copies / folder_of(LocalFolder(""), saved.step).name
-    fetch(saved, part, place)
+    """The files with the program's names, until the process ends. They are copied once."""
+    place = (
+        _copies(os.getpid()) / f"{folder_of(LocalFolder(''), saved.step).name}-{saved.manifest.sha256[:16]}-{part:05d}"
+    )
+    if not place.exists():
+        fetch(saved, part, place)
     return place
+
+
+@functools.cache
+def _copies(process: int) -> Path:
+    """The folder of a process's copies. A process that was forked has another one."""
+    folder, _ = open_locked(_COPIES)  # locked until the process ends
+
+    def remove() -> None:
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+def remove_copies() -> None:
+    """Remove the copies of processes that have ended, which a killed one leaves."""
+    remove_unused(_COPIES)
 
 
 @contextlib.contextmanager

@@ -32,8 +32,10 @@ from .environment import environment, of_node, of_rank, within
 from .event_follower import following
 from .launch import GRACE_S, LOOK_S
 from .local_artifacts import LocalArtifacts
+from .local_checkpoints import remove_copies
 from .mlflow_server import serving
 from .program import Program
+from .program_end import OF_SHELL
 from .rank_output import RankOutput
 from .report_socket import LOCAL
 
@@ -44,8 +46,6 @@ _GUARD: Final = Path(__file__).with_name("local_guard.py")
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds for the ends of killed processes.
 KILL_S: Final = 10.0
-#: What a shell adds to the number of a signal that ended a program.
-_OF_SIGNAL: Final = 128
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ def run_locally(run: LocalRun, output: RankOutput) -> int:
             status = _wait(processes, group, signals, output)
         finally:
             _kill(group, others)
+            remove_copies()
         output.finish()
     return status
 
@@ -203,12 +204,12 @@ def _wait(processes: Mapping[int, "subprocess.Popen[bytes]"], group: int, signal
         for rank in [rank for rank, process in left.items() if process.poll() is not None]:
             code = left.pop(rank).returncode
             if code != 0 and status is None:
-                status = code if code > 0 else _OF_SIGNAL - code
+                status = code if code > 0 else OF_SHELL - code
                 output.print_line(rank, "stderr", _said(code, others=bool(left)).encode())
         if signals.received and status is None:
-            status = _OF_SIGNAL + signals.received[0]
+            status = OF_SHELL + signals.received[0]
         if output.closed.is_set() and status is None:
-            status = _OF_SIGNAL + signal.SIGPIPE
+            status = OF_SHELL + signal.SIGPIPE
         if status is not None and deadline == float("inf"):
             deadline = time.monotonic() + GRACE_S
             os.killpg(group, signal.SIGTERM)

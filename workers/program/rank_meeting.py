@@ -18,7 +18,7 @@ WAIT_S: Final = 3600.0
 
 _PICKING: Final = "picking"
 _FAILED: Final = "failed"
-_FETCHED: Final = "shardyard/fetched"
+_FETCHED: Final = "shardyard/fetched/{}".format
 _WORKER: Final = "shardyard/ray-train/{}/{}".format
 
 
@@ -69,12 +69,13 @@ class RankMeeting:
             self._store.delete_key(one)
         return parts
 
-    def picked(self, number: int, pick: Callable[[], Any]) -> Any:
+    def picked(self, number: int, pick: Callable[[], Any], trainer: int | None = None) -> Any:
         """The choice number `number`, the same on all ranks: what `pick` returns on the first that asks.
 
+        `trainer`: the trainer of Ray Train for which it is; each has choices of its own, as has the program (None).
         Raises what `pick` raises; CheckpointError where it failed on another rank, or does not end; EndRequested.
         """
-        key, mine = f"shardyard/pick/{number}", f"{_PICKING} {self.rank}"
+        key, mine = f"shardyard/pick/{trainer}/{number}", f"{_PICKING} {self.rank}"
         found = self._store.compare_set(key, "", mine).decode()
         if found == mine:
             try:
@@ -107,14 +108,13 @@ class RankMeeting:
         found = self._store.compare_set(_WORKER(trainer, worker), "", "").decode()
         return int(found) if found else None
 
-    def fetched(self) -> None:
+    def fetched(self, trainer: int | None = None) -> None:
         """This rank has its copy of the checkpoint from which it continues."""
-        self._store.add(_FETCHED, 1)
+        self._store.add(_FETCHED(trainer), 1)
 
-    @property
-    def all_fetched(self) -> bool:
+    def all_fetched(self, trainer: int | None = None) -> bool:
         """Whether no rank reads that checkpoint any more."""
-        return self._store.add(_FETCHED, 0) >= self.world
+        return self._store.add(_FETCHED(trainer), 0) >= self.world
 
     def _wait(self, is_done: Callable[[], bool], whom: str) -> None:
         deadline = time.monotonic() + WAIT_S

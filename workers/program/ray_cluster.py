@@ -125,9 +125,14 @@ class RayCluster:
 
 @contextmanager
 def ray_cluster(
-    program: Program, store: Store, coords: RankAssignment, env: Mapping[str, str], is_to_stop: Callable[[], bool]
+    program: Program,
+    store: Store,
+    coords: RankAssignment,
+    cwd: Path,
+    env: Mapping[str, str],
+    is_to_stop: Callable[[], bool],
 ) -> Iterator[RayCluster]:
-    """The cluster, when all nodes have joined it; this node ends with the block. `env`: that of the program.
+    """The cluster, when all nodes have joined it; this node ends with the block. `cwd`, `env`: those of the program.
 
     Raises RayNodeFailed, EndRequested, OSError.
     """
@@ -138,7 +143,8 @@ def ray_cluster(
     own = variables(program.ray, coords, _awaited(store, "token", is_to_stop), env)
     head = None if first else _awaited(store, "head", is_to_stop)
     python = interpreter(program.command, env)
-    with ray_node(python, own | {RAY_ROLE: RAY_NODE}, _host(coords), head, resources(program.ray, coords)) as node:
+    of_node, offered = own | {RAY_ROLE: RAY_NODE}, resources(program.ray, coords)
+    with ray_node(python, cwd, of_node, _host(coords), head, offered) as node:
         address = _started(node, is_to_stop)
         if first:
             store.set(_KEY("head"), address)

@@ -86,17 +86,18 @@ class RayNode:
 
 @contextmanager
 def ray_node(
-    python: str, env: Mapping[str, str], host: str, head: str | None, resources: NodeResources
+    python: str, cwd: Path, env: Mapping[str, str], host: str, head: str | None, resources: NodeResources
 ) -> Iterator[RayNode]:
     """Start a node with this interpreter, which ends with the block. Raises OSError.
 
-    `host`: the address at which it listens. `head`: address of the cluster that it joins; None: it is the first node. When the block ends,
-    all children of this process are killed: the program has ended before.
+    `cwd`: in which its workers run, as below a driver's own `ray.init()`. `host`: the address at which it listens. `head`: address of
+    the cluster that it joins; None: it is the first node. When the block ends, all children of this process are killed: the program has
+    ended before.
     """
     with locked_folder(_PREFIX, _root()) as folder, (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             [python, str(_COMMAND), str(os.getpid()), *_options(host, head, resources), f"--temp-dir={folder / 'r'}"],
-            cwd=folder,
+            cwd=cwd,
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -72,8 +72,7 @@ class RayTrainService:
         """
         found = self._checkpoints.answer({"newest": {}}, [])
         if self._program.resume is not None and found.get("step", 0) is None:
-            other = self._checkpoints.answer({"resume": {"rank": None}}, [])
-            found = {"step": other["step"] if other.get("trainer") == trainer else None}
+            found = self._checkpoints.answer({"resume": {"rank": None, "trainer": trainer}}, [])
         if own and trainer == 1 and name.startswith(UNNAMED) and found.get("step") is not None:
             self._remove_runs(name)
         return found | {"keep": self._program.keep, "trainer": trainer}
@@ -95,8 +94,7 @@ class RayTrainService:
         self._meeting.place(trainer, worker)
         if not wanted:
             return {"step": None}
-        found = self._checkpoints.answer({"resume": {"rank": None}}, [])
-        return found if "error" in found or found.get("trainer") == trainer else {"step": None}
+        return self._checkpoints.answer({"resume": {"rank": None, "trainer": trainer}}, [])
 
     def _fail(self, trainer: int, failures: Sequence[dict[str, Any]], message: str) -> Answer:
         known = [one | {"rank": self._meeting.rank_of(trainer, int(one["worker"]))} for one in failures]

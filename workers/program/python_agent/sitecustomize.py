@@ -3,7 +3,7 @@
 It does six things, and changes nothing else in the program:
 
 - An exception that ends the process is reported, with its traceback.
-- `import shardyard` works in an environment that lacks it, for `shardyard.log` in Python 3.11 or newer.
+- `import shardyard` works in an environment that lacks it, for `shardyard.log` in Python 3.11 or newer; others are named as the reason.
 - In a process that has joined a torch.distributed group, a thread reports all stacks and what torch's flight recorders have, when asked.
 - In a process that has joined such a group, or made a step of an optimizer of torch, a thread records it when asked (`step_recorder.py`).
 - In a driver of Ray a thread reports all stacks, and Ray Train's reports are logged.
@@ -185,12 +185,15 @@ class _WhenImported(importlib.abc.MetaPathFinder):
 
 
 class _ThisPackage(importlib.abc.MetaPathFinder):
-    """Finds the package that this file is part of, where the environment has none of its name."""
+    """Finds the package that this file is part of, where the environment has none of its name. Raises ModuleNotFoundError."""
 
     def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
         root = HERE.parents[2]
-        if fullname != PACKAGE or not SUPPORTED:
+        if fullname != PACKAGE:
             return None
+        if not SUPPORTED:
+            version = ".".join(map(str, sys.version_info[:2]))
+            raise ModuleNotFoundError(f"{PACKAGE} needs Python 3.11 or newer, and this is {version}", name=PACKAGE)
         return importlib.util.spec_from_file_location(
             fullname, root / "__init__.py", submodule_search_locations=[str(root)]
         )

@@ -7128,7 +7128,7 @@ export interface components {
         readonly Code: {
             /**
              * Dir
-             * @description Folder on the machine that submits the job. The command line and the Python client upload its files: those that git knows or does not ignore, or outside a repository all that no .gitignore file excludes.
+             * @description Folder on the machine that submits the job. The command line and the Python client upload its files: those that git knows or does not ignore, or outside a repository all that no .gitignore file excludes, without virtual environments and caches.
              * @default null
              */
             readonly dir: string | null;

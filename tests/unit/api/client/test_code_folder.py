@@ -39,9 +39,10 @@ def test_outside_a_repository_gitignore_files_decide(tmp_path: Path) -> None:
         "pkg/b.py",
         "out.log",
         ".venv/x",
+        "venv/x",
         "__pycache__/y.pyc",
     )
-    (tmp_path / ".gitignore").write_text("*.log\ndata/*\n!data/keep.txt\n")
+    (tmp_path / ".gitignore").write_text("*.log\ndata/*\n!data/keep.txt\n!venv/\n")
     (tmp_path / "pkg/.gitignore").write_text("!a.log\nb.py\n")
     (tmp_path / "link").symlink_to("pkg")
     assert code_folder.files(tmp_path, []) == [
@@ -51,8 +52,9 @@ def test_outside_a_repository_gitignore_files_decide(tmp_path: Path) -> None:
         "pkg/.gitignore",
         "pkg/a.log",
         "train.py",
+        "venv/x",
     ]
-    assert code_folder.files(tmp_path, ["pkg/", ".gitignore"]) == ["data/keep.txt", "link", "train.py"]
+    assert code_folder.files(tmp_path, ["pkg/", ".gitignore", "venv/"]) == ["data/keep.txt", "link", "train.py"]
 
 
 @pytest.mark.parametrize("repository", [False, True])

@@ -1,4 +1,5 @@
 import array
+import contextlib
 import errno
 import json
 import os
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.forkserver.client import connect
+from shardyard.workers import process_stat
+from shardyard.workers.forkserver.client import _dial, connect
 from shardyard.workers.forkserver.protocol import Request, kill, request
 from shardyard.workers.forkserver.server import Child, Server
 from shardyard.workers.messages.rendezvous import RankAssignment
@@ -249,6 +251,17 @@ def test_a_trainer_ends_with_its_actor_even_when_frozen(root: Path, owner: int) 
         child = run.message()["data"]["pid"]
         os.kill(run.pid, signal.SIGSTOP)
     assert ends(run.pid) and ends(child)
+
+
+def test_a_server_that_does_not_accept_yet_has_room_for_all_ranks_of_a_node(root: Path, owner: int) -> None:
+    with Run(root, owner, "sleep") as run, contextlib.ExitStack() as ranks:
+        server, (path,) = process_stat.read(run.pid).parent, root.glob("fork-*/s")
+        os.kill(server, signal.SIGSTOP)
+        try:
+            for _ in range(200):
+                assert ranks.enter_context(_dial(path.parent) or pytest.fail("it is not there"))
+        finally:
+            os.kill(server, signal.SIGCONT)
 
 
 def test_nonsense_does_not_end_the_server(root: Path, owner: int) -> None:

@@ -13,7 +13,9 @@ from harness.patience import PATIENCE_S
 from harness.processes import started
 
 from shardyard.workers.program import idle_end
+from shardyard.workers.program.environment import AGENT
 from shardyard.workers.program.idle_end import BUSY, JOB, LOOK_S, MODULE, Use, use_of, wait_until_idle
+from shardyard.workers.program.report_socket import SOCKET
 
 #: A process that has a gate's name.
 NAMED = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'streams:{}', 0, 0, 0); print(flush=True); time.sleep(1000)"
@@ -73,6 +75,15 @@ def test_what_processes_compute_is_use(job: str, script: str) -> None:
 def test_what_children_have_computed_before_they_ended_is_use(job: str) -> None:
     with process(job, BUILDS):
         assert use_of(job).cpu_s >= 0.45
+
+
+def test_an_older_python_is_named_as_the_reason() -> None:
+    """As of an environment of conda with Python 3.10, which the agent in it cannot let import this package."""
+    script = f"import runpy, sitecustomize as agent; agent.SUPPORTED = False; runpy._run_module_as_main({MODULE!r})"
+    command = [sys.executable, "-S", "-c", script]
+    env = {name: value for name, value in os.environ.items() if name != SOCKET} | {"PYTHONPATH": str(AGENT)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1 and "shardyard needs Python 3.11 or newer, and this is 3." in done.stderr
 
 
 def test_looking_is_no_use(job: str) -> None:

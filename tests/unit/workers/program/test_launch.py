@@ -2,13 +2,12 @@
 
 import json
 import os
-import resource
-import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from harness import packages
 from harness.patience import PATIENCE_S
 from harness.ranks import spawn
 
+from shardyard.workers.messages.artifact import Artifact
 from shardyard.workers.messages.other_version import OrdersUnreadable
 from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.messages.stop_request import StopRequest
@@ -25,7 +25,7 @@ from shardyard.workers.parent_death import adopt_orphans
 from shardyard.workers.program import artifact_uploads, launch
 from shardyard.workers.program.artifact_uploads import ArtifactUploads, LoggedFile
 from shardyard.workers.program.launch import run_program
-from shardyard.workers.program.preparation import ProgramFailed, wait_for_all
+from shardyard.workers.program.preparation import ProgramFailed, Start, wait_for_all
 from shardyard.workers.program.program import ArtifactStorage, Program, PythonEnvironment, argv
 from shardyard.workers.program.shared_folder import EndRequested
 from shardyard.workers.supervisor.repair import ROOT_CAUSE_S
@@ -188,22 +188,6 @@ def test_an_exception_is_known_with_its_traceback(tmp_path: Path) -> None:
 def test_a_status_without_an_exception_is_named_by_its_number(tmp_path: Path) -> None:
     (only,) = run("import sys; sys.exit(3)", tmp_path, world=1)
     assert only["failed"].message == "the program exited with status 3"
-
-
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
-def test_a_rank_that_ends_like_its_program_dumps_no_core(tmp_path: Path, number: signal.Signals) -> None:
-    """Its memory has the job's secrets."""
-    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    if (child := os.fork()) == 0:
-        try:
-            os.chdir(tmp_path)
-            resource.setrlimit(resource.RLIMIT_CORE, (most, most))
-            launch._end_like(-number, None)
-        finally:
-            os._exit(1)
-    status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == number
-    assert not os.WCOREDUMP(status) and list(tmp_path.iterdir()) == []
 
 
 def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
@@ -376,7 +360,7 @@ def test_an_exception_waits_for_stuck_storage_only_until_another_rank_has_failed
     limits = ArtifactStorage(str(tmp_path), "", file_bytes=1, bytes=1, files=1)
     uploads = ArtifactUploads(limits, lambda *_: True, lambda _: (released.wait(), None)[1])
     uploads.add(os.memfd_create("logged"), [LoggedFile("f", None, "file", 0, 0)])
-    reports: Any = launch._Reports(None, None, uploads, store)  # type: ignore[arg-type]
+    reports: Any = launch._Reports(None, None, uploads, store, ExitStack())  # type: ignore[arg-type]
     instruments = Instruments(stop_request=lambda: StopRequest.NO)
     flushing = threading.Thread(target=launch._flush, args=(reports, instruments), kwargs={"failed": True})
     flushing.start()
@@ -386,6 +370,30 @@ def test_an_exception_waits_for_stuck_storage_only_until_another_rank_has_failed
     flushing.join(PATIENCE_S)
     assert not flushing.is_alive()
     released.set()
+
+
+def test_what_workers_of_ray_have_logged_is_stored_when_the_job_is_paused(tmp_path: Path) -> None:
+    """On a node without the driver, too."""
+
+    class Ended:
+        def attend(self, _: Any) -> bool:
+            raise EndRequested
+
+    asked, stored = threading.Event(), list[Artifact]()
+
+    def store(some: Sequence[Artifact]) -> None:
+        if asked.wait(PATIENCE_S):
+            stored.extend(some)
+
+    limits = ArtifactStorage(str(tmp_path), "", file_bytes=1, bytes=1, files=1)
+    uploads = ArtifactUploads(limits, lambda *_: True, store)
+    uploads.add(os.memfd_create("logged"), [LoggedFile("f", None, "file", 0, 0)])
+    reports: Any = launch._Reports(None, None, uploads, None, ExitStack())  # type: ignore[arg-type]
+    ended: Any = Ended()
+    instruments = Instruments(stop_request=lambda: (asked.set(), StopRequest.STOP)[1])
+    with pytest.raises(EndRequested):
+        launch._attend(Program("a-job", ("true",)), Start(tmp_path, {}), ended, reports, instruments)
+    assert [one.name for one in stored] == ["f"]
 
 
 TORCHRUN = ("-m", "torch.distributed.run")

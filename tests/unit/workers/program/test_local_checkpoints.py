@@ -94,6 +94,24 @@ def test_a_torn_and_a_damaged_save_are_passed_over(tmp_path: Path) -> None:
     assert answer(where, {"resume": {"rank": None}}, [])["step"] == 1
 
 
+def test_what_a_killed_process_resumed_from_is_copied_once_and_removed_by_the_next(tmp_path: Path) -> None:
+    (temporary := tmp_path / "tmp").mkdir()
+    (tmp_path / "file").write_text("content")
+    where = tmp_path / "checkpoints"
+    request = {"step": 1, "every": False, "kind": "files", "path": str(tmp_path / "file")}
+    assert "error" not in answer(where, {"save": request}, [])
+    left = []
+    for end in ("os.kill(os.getpid(), 15)", ""):
+        script = f"import os, shardyard\nfor _ in range(2):\n    print(shardyard.resume().path, flush=True)\n{end}"
+        env = os.environ | {"TMPDIR": str(temporary)}
+        process = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, check=False
+        )
+        assert len(process.stdout.split()) == 2 and len({*process.stdout.split()}) == 1
+        left.append(len([*temporary.glob("*/*")]))
+    assert left == [1, 0] and not [*temporary.iterdir()]
+
+
 def test_errors_are_answers(tmp_path: Path) -> None:
     request = {"step": -1, "every": False, "kind": "files", "path": str(tmp_path)}
     assert "a step is between" in answer(tmp_path, {"save": request}, [])["error"]

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,7 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
+from shardyard.workers.program import event_follower
 from shardyard.workers.program.local_ranks import LocalRun, run_locally
 from shardyard.workers.program.program import Program, argv
 from shardyard.workers.program.rank_output import RankOutput
@@ -153,6 +159,41 @@ def test_logged_numbers_are_printed_and_checkpoints_stay_here(tmp_path: Path) ->
         found = pipe.read().splitlines()
     assert sorted(found) == ["resumes 3 stored False", "step 3: accuracy 0.5, lr 0.001"]
     assert any((tmp_path / "kept").iterdir())
+
+
+def test_a_killed_rank_leaves_no_copy_of_the_checkpoint_that_it_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    script = f"{LOGS}\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    with printed(1) as (output, _):
+        run = replace(run_of([sys.executable, "-c", script, str(tmp_path / "kept")], tmp_path, 1), piped=True)
+        assert run_locally(run, output) == 128 + signal.SIGKILL
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "weights"]
+
+
+def test_each_rank_prints_the_scalars_of_its_own_event_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_follower, "LOOK_S", 0.1)
+    event = Event(step=3, summary=Summary(value=[Summary.Value(tag="loss", simple_value=0.5)])).SerializeToString()
+    parts = (size := struct.pack("<Q", len(event)), masked(size), event, masked(event))
+    (tmp_path / "event").write_bytes(b"".join(parts))
+    (tmp_path / "runs").mkdir()
+    write = f"cp event runs/events.out.tfevents.$(date +%s).{socket.gethostname()}.$$.$RANK"
+    run = run_of(f"{write}; until [ -e seen0 ] && [ -e seen1 ]; do sleep 0.05; done; sleep 0.5", tmp_path)
+
+    class Seen(Lines):
+        def on_line(self, line: str) -> None:
+            (tmp_path / f"seen{line[6]}").touch()
+
+    with printed(2, Seen) as (output, lines):
+        assert run_locally(replace(run, program=replace(run.program, tensorboard="runs")), output) == 0
+    assert sorted(lines.found) == [f"[rank {rank}] step 3: loss 0.5" for rank in range(2)]
+
+
+def masked(data: bytes) -> bytes:
+    """The checksum of a part of a record."""
+    return struct.pack("<I", masked_crc32c(data))
 
 
 def test_a_command_that_is_missing_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:

@@ -78,9 +78,9 @@ def test_a_choice_counts_if_it_is_valid_on_all_ranks(store: Any) -> None:
     ranks = meetings(store, 3)
     assert on_all(ranks, lambda rank: rank.agree(0, rank.rank != 2)) == [False] * 3
     assert on_all(ranks, lambda rank: rank.agree(1, valid=True)) == [True] * 3
-    assert not ranks[0].all_fetched
+    assert not ranks[0].all_fetched()
     on_all(ranks, RankMeeting.fetched)
-    assert ranks[0].all_fetched
+    assert ranks[0].all_fetched()
 
 
 def test_a_rank_that_is_to_end_waits_no_longer(store: Any) -> None:

@@ -1,6 +1,7 @@
 """Drivers of Ray on two ranks: in a private cluster of one node or of two, which ends with the job, whatever ends first."""
 
 import os
+import re
 import socket
 import sys
 from dataclasses import replace
@@ -22,15 +23,23 @@ from shardyard.workers.trainer.instruments import Instruments
 
 COORDS = RankAssignment(rank=0, world_size=2, local_rank=0, local_world_size=2, master_host="127.0.0.1", master_port=1)
 SHARE = RayShare(object_store=80 << 20)
-#: An actor on each CPU. The file `pids` has the processes of Ray that the driver sees, and of the actors.
+#: An actor on each CPU, which reads a file of the code's folder, and logs to MLflow. The file `pids` has the processes of Ray that the
+#: driver sees, and of the actors.
 ACTORS = """
-import os, pathlib, sys, psutil, ray
+import json, os, pathlib, sys, urllib.request, psutil, ray
+def post(endpoint, **body):
+    address = os.environ["MLFLOW_TRACKING_URI"] + "/api/2.0/mlflow/" + endpoint
+    headers = {"Authorization": "Bearer " + os.environ["MLFLOW_TRACKING_TOKEN"]}
+    with urllib.request.urlopen(urllib.request.Request(address, json.dumps(body).encode(), headers)) as answer:
+        return json.load(answer)
 ray.init(log_to_driver=False)
 @ray.remote(num_cpus=1)
 class Actor:
     def seen(self):
         import shardyard
-        shardyard.log({"x": 1.0}, step=0)
+        shardyard.log({"x": float(pathlib.Path("data.txt").read_text())}, step=0)
+        run = post("runs/create", experiment_id="0", start_time=0)["run"]["info"]["run_id"]
+        post("runs/log-metric", run_id=run, key="y", value=1.0, timestamp=1, step=1)
         return os.getpid(), ray.get_runtime_context().get_node_id()
 actors = [Actor.remote() for _ in range(int(ray.cluster_resources()["CPU"]))]
 seen = ray.get([actor.seen.remote() for actor in actors])
@@ -45,8 +54,12 @@ pathlib.Path("nodes").write_text(str(len(nodes)))
 def run(
     script: str, root: Path, nodes: int = 1, stop_when: str | None = None, ranks: int = 2, **changes: Any
 ) -> list[dict[str, Any]]:
-    """Per rank the kinds of its events, and how the program failed. `nodes`: 1, or 2 for a Ray node of each rank's own."""
+    """Per rank the kinds of its events, the metrics in them, and how the program failed.
+
+    `nodes`: 1, or 2 for a Ray node of each rank's own.
+    """
     (root / "driver.py").write_text(script)
+    (root / "data.txt").write_text("1")
     program = Program("a-job", (sys.executable, "driver.py"), cwd=str(root), per_node=True, ray=SHARE)
     found: list[dict[str, Any]] = spawn(_rank, ranks, replace(program, **changes).to_json(), nodes, stop_when)
     return found
@@ -77,17 +90,23 @@ def _rank(rank: int, world: int, port: int, program: dict[str, Any], nodes: int,
         **place,
     )
     events: list[str] = []
+    names: set[str] = set()
+
+    def emit(kind: str, data: dict[str, Any]) -> None:
+        events.append(kind)
+        names.update(re.sub(r"^run-\d+/", "", name) for block in data.get("blocks", ()) for name in block["names"])
+
     stop = lambda: stop_when is not None and Path(program["cwd"], stop_when).exists()  # noqa: E731
     instruments = Instruments(stop_request=lambda: StopRequest.STOP if stop() else StopRequest.NO)
     failed = kept = None
     try:
-        kept = run_program(program, coords, lambda kind, _: events.append(kind), instruments)
+        kept = run_program(program, coords, emit, instruments)
     except ProgramFailed as error:
         failed = error.failed
     store.set(f"done/{rank}", "")
     store.wait([f"done/{other}" for other in range(world)])
     del kept
-    return {"kinds": events, "failed": failed}
+    return {"kinds": events, "failed": failed, "names": names}
 
 
 def _outer_address() -> str:
@@ -105,14 +124,30 @@ def test_a_driver_has_the_cpus_of_its_ranks_and_leaves_nothing(tmp_path: Path) -
     first, second = run(ACTORS, tmp_path)
     assert (first["failed"], second["failed"]) == (None, None)
     assert (first["kinds"][0], set(first["kinds"][1:]), second["kinds"]) == ("program_started", {"metrics"}, [])
+    assert first["names"] == {"x", "y"}
     assert len((tmp_path / "pids").read_text().split()) == 4 and none_left(tmp_path)
 
 
 @pytest.mark.full
 def test_each_node_of_the_gang_has_a_ray_node(tmp_path: Path) -> None:
-    first, second = run(ACTORS, tmp_path, nodes=2)
+    """Which takes what its workers log: by `shardyard.log`, to MLflow, and in event files of TensorBoard."""
+    write = """
+@ray.remote(num_cpus=0)
+def writes():
+    from torch.utils.tensorboard import SummaryWriter
+    with SummaryWriter("runs") as writer:
+        writer.add_scalar("z", 1.0, 1)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+ray.get([writes.options(scheduling_strategy=On(node, soft=False)).remote() for node in nodes])
+"""
+    first, second = run(ACTORS + write, tmp_path, nodes=2, tensorboard="runs")
     assert (first["failed"], second["failed"]) == (None, None)
-    assert (first["kinds"], second["kinds"]) == (["program_started", "metrics"], ["metrics"])
+    assert (first["kinds"][0], {*first["kinds"][1:]}, {*second["kinds"]}) == (
+        "program_started",
+        {"metrics"},
+        {"metrics"},
+    )
+    assert (first["names"], second["names"]) == ({"x", "y", "z"}, {"x", "y", "z"})
     assert (tmp_path / "nodes").read_text() == "2" and none_left(tmp_path)
 
 

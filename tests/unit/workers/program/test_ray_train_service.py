@@ -106,8 +106,31 @@ def test_trainers_of_several_driver_processes_are_several(tmp_path: Path) -> Non
         second.stores(6, trainer=of_second)
     with gang(tmp_path) as third:
         of_first, of_second = (third.begins(driver=driver)["trainer"] for driver in (8, 4))
-        assert third.worker(0, trainer=of_first) == (None, None)
+        assert third.worker(0, trainer=of_first) == (5, "step 5")
         assert third.worker(0, trainer=of_second) == (6, "step 6")
+
+
+def test_each_trainer_of_a_driver_continues_from_its_own_newest_checkpoint(tmp_path: Path) -> None:
+    """Also if their steps are the same numbers: as of folds, each of which counts from 0."""
+    with gang(tmp_path) as first:
+        for step in (50, 100):
+            first.stores(step)
+        for step in (10, 20):
+            first.stores(step, trainer=2)
+        assert first.steps() == [100, 20]
+    with gang(tmp_path) as second:
+        for trainer, newest in ((1, (100, "step 100")), (2, (20, "step 20")), (3, (None, None))):
+            assert second.worker(0, trainer) == second.worker(1, trainer) == newest
+        second.stores(100, trainer=2)
+        for step in (99, 100):
+            second.stores(step, trainer=3)
+        assert second.steps() == [102, 101, 100], "the newest of each, however many the job keeps"
+        assert "error" not in (found := second.services[0].answer({"resume": {"rank": None}}, []))
+        assert found["step"] == 102, "the program's own is the newest of all"
+    with gang(tmp_path) as third:
+        assert [third.worker(0, trainer) for trainer in (1, 2, 3)] == [(step, "step 100") for step in (100, 101, 102)]
+    with gang(tmp_path, checkpoints=str(tmp_path / "other"), resume=str(tmp_path / "storage/job")) as other:
+        assert other.worker(1, trainer=2) == (101, "step 100")
 
 
 def test_a_pinned_checkpoint_stays(tmp_path: Path) -> None:
@@ -129,7 +152,7 @@ def test_the_program_may_save_its_own_between_them(tmp_path: Path) -> None:
         save = {"step": 2, "every": False, "kind": "files", "path": str(file)}
         assert "error" not in first.services[0].answer({"save": save}, [])
     with gang(tmp_path) as second:
-        assert second.begins()["step"] == 2 and second.worker(0) == (None, None)
+        assert second.begins()["step"] == 2 and second.worker(0) == (1, "step 1")
 
 
 def test_what_an_unnamed_run_left_is_removed_at_the_next_start(root: Folder, tmp_path: Path) -> None:
