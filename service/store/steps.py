@@ -37,9 +37,13 @@ async def after(tx: AsyncConnection, job_id: str, position: int, limit: int) -> 
     return (await tx.execute(statement.order_by(steps.c.position).limit(limit))).mappings().all()
 
 
-async def span(tx: AsyncConnection, job_id: str, since: int) -> tuple[int, int] | None:
-    """The lowest and the highest step beyond `since`, or None. As separate subqueries, each reads only one end of the primary key."""
-    mine = (steps.c.job_id == job_id, steps.c.step > since)
+async def span(tx: AsyncConnection, job: RowMapping, since: int) -> tuple[int, int] | None:
+    """The lowest and the highest step beyond `since`, or None. As separate subqueries, each reads only one end of the primary key.
+
+    `job` is its row. Steps beyond its newest one are of an attempt that a later one, from an older checkpoint, has replaced.
+    """
+    mine = [steps.c.job_id == job["id"], steps.c.step > since]
+    mine += [] if job["step"] is None else [steps.c.step <= job["step"]]
     ends = (select(end(steps.c.step)).where(*mine).scalar_subquery() for end in (func.min, func.max))
     row = (await tx.execute(select(*ends))).one()
     return None if row[0] is None else (int(row[0]), int(row[1]))
