@@ -7,6 +7,7 @@ their number. A batch from a dispatcher that lost its lease is refused as a whol
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
@@ -229,9 +230,8 @@ class _Batch:
         await self._flush_events()
         self.ended = to in FINAL
         if (reason := self._lost(to, cause)) is not None:
-            reached = max((step["step"] for step in self.steps), default=0)
             lost = replace(cause, reason=reason)
-            self.state = await lose_attempt(self.tx, await self._reread(), lost, self.rules.backoff, reached)
+            self.state = await lose_attempt(self.tx, await self._reread(), lost, self.rules.backoff, _reached(self))
             return
         if to == State.RECOVERING:
             self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1
@@ -323,6 +323,12 @@ class _Batch:
         eta_s = None if mean is None or self.state not in HOLDING else left * mean
         progress = {name: newest[name] for name in ("step", "loss", "tokens", "tokens_per_s")}
         return {**progress, "mean_step_s": mean, "eta_s": eta_s}
+
+
+def _reached(batch: _Batch) -> int:
+    """The highest step of the batch that was trained or logged: it is stored after the move."""
+    logged = (step for points in batch.metrics.values() for _, step, _ in points)
+    return max(chain((row["step"] for row in batch.steps), logged), default=0)
 
 
 def _dropped(names: Sequence[str]) -> IncidentEvent:
