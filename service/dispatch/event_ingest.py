@@ -76,6 +76,8 @@ _RULES = Rules()
 #: Characters of a job's reason and an attempt's outcome.
 _REASON: Final = 64
 
+#: Cause of the incident that names of metrics are left out.
+_METRICS_DROPPED: Final = "metrics_dropped"
 #: Incidents among which one of the same cause is looked for.
 _LATEST: Final = 100
 #: More than the generations of an attempt: runs of a program are numbered by both.
@@ -272,7 +274,7 @@ class _Batch:
             if left_out is not None and not await self._reported(left_out.cause):
                 self._note(time.time(), left_out)
         dropped = await logged_metrics.append(self.tx, self.job["id"], self.metrics) if self.metrics else []
-        if dropped:
+        if dropped and not await self._reported(_METRICS_DROPPED):
             self._note(time.time(), _dropped(dropped))
 
     async def _reported(self, cause: str) -> bool:
@@ -336,7 +338,7 @@ def _dropped(names: Sequence[str]) -> IncidentEvent:
     message = (
         f"A job has at most {metric_block.MOST_NAMES:,} logged metrics; {some} and all that follow are not stored."
     )
-    return IncidentEvent(cause="metrics_dropped", message=message)
+    return IncidentEvent(cause=_METRICS_DROPPED, message=message)
 
 
 def _gap(cursor: int, seq: int) -> IncidentEvent:
