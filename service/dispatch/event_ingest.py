@@ -7,6 +7,7 @@ their number. A batch from a dispatcher that lost its lease is refused as a whol
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
@@ -75,6 +76,8 @@ _RULES = Rules()
 #: Characters of a job's reason and an attempt's outcome.
 _REASON: Final = 64
 
+#: Cause of the incident that names of metrics are left out.
+_METRICS_DROPPED: Final = "metrics_dropped"
 #: Incidents among which one of the same cause is looked for.
 _LATEST: Final = 100
 #: More than the generations of an attempt: runs of a program are numbered by both.
@@ -229,9 +232,8 @@ class _Batch:
         await self._flush_events()
         self.ended = to in FINAL
         if (reason := self._lost(to, cause)) is not None:
-            reached = max((step["step"] for step in self.steps), default=0)
             lost = replace(cause, reason=reason)
-            self.state = await lose_attempt(self.tx, await self._reread(), lost, self.rules.backoff, reached)
+            self.state = await lose_attempt(self.tx, await self._reread(), lost, self.rules.backoff, _reached(self))
             return
         if to == State.RECOVERING:
             self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1
@@ -272,7 +274,7 @@ class _Batch:
             if left_out is not None and not await self._reported(left_out.cause):
                 self._note(time.time(), left_out)
         dropped = await logged_metrics.append(self.tx, self.job["id"], self.metrics) if self.metrics else []
-        if dropped:
+        if dropped and not await self._reported(_METRICS_DROPPED):
             self._note(time.time(), _dropped(dropped))
 
     async def _reported(self, cause: str) -> bool:
@@ -325,12 +327,18 @@ class _Batch:
         return {**progress, "mean_step_s": mean, "eta_s": eta_s}
 
 
+def _reached(batch: _Batch) -> int:
+    """The highest step of the batch that was trained or logged: it is stored after the move."""
+    logged = (step for points in batch.metrics.values() for _, step, _ in points)
+    return max(chain((row["step"] for row in batch.steps), logged), default=0)
+
+
 def _dropped(names: Sequence[str]) -> IncidentEvent:
     some = ", ".join(names[:3])
     message = (
         f"A job has at most {metric_block.MOST_NAMES:,} logged metrics; {some} and all that follow are not stored."
     )
-    return IncidentEvent(cause="metrics_dropped", message=message)
+    return IncidentEvent(cause=_METRICS_DROPPED, message=message)
 
 
 def _gap(cursor: int, seq: int) -> IncidentEvent:

@@ -20,7 +20,7 @@ from ...workers.storage.uri import below, is_bucket
 from ..blocking_calls import in_own_thread
 from ..ids import parse
 from ..settings import Settings
-from ..store import removals
+from ..store import removals, removed_attempts
 from ..store.engine import Store
 from . import size_retention
 from .batches import JOBS, job_ids, repeat
@@ -85,6 +85,7 @@ async def sweep(store: Store, settings: Settings, running: Removals | None = Non
     await _Files(settings, running or Removals()).remove_deleted(store)
     if settings.keep_jobs_days > 0:
         await repeat(store, partial(removals.remove_old_sweep, days=settings.keep_jobs_days))
+    await repeat(store, removed_attempts.remove_old)
 
 
 async def _delete_old(store: Store, days: float) -> None:

@@ -61,7 +61,7 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, cause: Cause, backo
     if await time_limit.is_up(tx, job, cause.now):
         reason, message = time_limit.MAX_DURATION_EXCEEDED, _said(time_limit.why(job), cause.message)
         return await _settle(tx, job, State.FAILED, replace(cause, reason=reason, message=message))
-    furthest = max(reached, await steps.furthest(tx, job["id"]))
+    furthest = max(job["furthest"], reached, await steps.furthest(tx, job["id"]))
     fault = Fault(cause.reason or "lost", furthest - job["furthest"], earlier)
     verdict = decide(job["id"], _spent(job), fault, backoff)
     if isinstance(verdict, Enough):

@@ -20,6 +20,7 @@ from .. import capacity, secrets
 from ..errors import IdempotencyConflict, JobEnded, StateChanged, UnknownCheckpoint
 from ..ids import job_in
 from ..queries import checkpoint_catalogue, models
+from ..queries.checkpoint_files import root_of
 from ..queries.jobs import deleted, existing, find, job_of
 from ..schemas.job import Job
 from ..settings import Settings
@@ -234,8 +235,7 @@ def _naming(spec: JobSpec, version: str) -> JobSpec:
 def _resume_version(settings: Settings, train: TrainSpec, version: RowMapping, source: RowMapping | None) -> str:
     """The checkpoint of a version. Raises ResumeMismatch, CheckpointCorrupt."""
     resuming.refuse_other_kind(str(train.resume_from), version["trained"], trains=True, field="train.resume_from")
-    saved_by = None if source is None else TrainSpec.model_validate(source["spec"]["train"])
-    resuming.check_resumed(train, version["path"], saved_by, settings.local_files)
+    resuming.check_resumed(train, version["path"], _trained(source), settings.local_files)
     return str(version["path"])
 
 
@@ -253,10 +253,9 @@ def _resume(settings: Settings, train: TrainSpec, source: RowMapping | None) -> 
             field="train.resume_from",
             remedy="Name a job that trains, or a checkpoint's folder.",
         )
-    saved_by = TrainSpec.model_validate(source["spec"]["train"])
-    root = saved_by.checkpoints(settings.storage, source["id"])
+    root = root_of(settings, source["id"], source["spec"])
     found = resuming.resume_from_job(source["id"], source["checkpoint"], root, settings)
-    resuming.check_resumed(train, found, saved_by, settings.local_files)
+    resuming.check_resumed(train, found, _trained(source), settings.local_files)
     return found
 
 

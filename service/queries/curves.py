@@ -34,10 +34,10 @@ async def curves(
     wanted = [name for name in SERIES if name in names]
     async with store.read() as tx:
         row = await existing(tx, job)
-        span = await steps.span(tx, row["id"], 0)
-        evals = await event_rows.of_kind(tx, row["id"], "eval", _EVALS)
+        span = await steps.span(tx, row, 0)
+        evals = evaluations(await event_rows.of_kind(tx, row["id"], "eval", _EVALS), 0, row["step"])
         if span is None:
-            return Curves(width=1, starts=[], series={}, evals=evaluations(evals, 0), cursor=cursor_of(row))
+            return Curves(width=1, starts=[], series={}, evals=evals, cursor=cursor_of(row))
         first, last = max(low, span[0]), min(span[1] if high is None else high, span[1])
         width = width_of(last - first + 1, buckets)
         rows = await rollups.read(tx, row["id"], wanted, width, first, last) if first <= last else ()
@@ -49,7 +49,7 @@ async def curves(
         width=width,
         starts=starts,
         series=known,
-        evals=evaluations(evals, 0),
+        evals=evals,
         end=end["step"] if end else 0,
         last_step=span[1],
         cursor=cursor_of(row),

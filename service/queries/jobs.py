@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
+from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...strategies.layout import Layout
-from ...workers.certificate.references import extra_of
+from ...workers.certificate.references import Extra, extra_of
 from ...workers.messages.event import FilesEvent, read
 from ..errors import JobDeleted, JobNotFound
 from ..layout_choice import layout_choice
@@ -41,13 +42,19 @@ async def get_job(store: Store, id_or_name: str) -> Job:
         spent = await attempts.device_seconds(tx, [row["id"]], time.time())
     job = job_of(row).model_copy(update={"time_limit": limit, "device_s": spent.get(row["id"])})
     if proof is not None:
-        # A certificate is of the job's own spec, so its layout says what the one process did.
-        extra = extra_of(Layout.model_validate(row["spec"]["train"].get("layout", {})))
-        job = job.model_copy(update={"certificate": JobCertificate(**proof, extra=extra)})
+        job = job.model_copy(update={"certificate": JobCertificate(**proof, extra=_extra(row))})
     if found is None:
         return job
     files = read(FilesEvent, found["data"]).files
     return job.model_copy(update={"files": [JobFiles(**asdict(one)) for one in files]})
+
+
+def _extra(row: RowMapping) -> Extra | None:
+    """What the one process of the job's certificate did besides: a certificate is of the job's own spec, so its layout says it."""
+    try:
+        return extra_of(Layout.model_validate(row["spec"]["train"].get("layout", {})))
+    except ValidationError:  # an earlier version stored it
+        return None
 
 
 async def list_jobs(

@@ -62,7 +62,12 @@ def _setting(row: RowMapping, reported: RowMapping | None) -> tuple[Setting | Un
     """The inputs of the formulas, or why there are none; and the memory plan, which covers more models."""
     if "train" not in row["spec"]:
         return Unknown("The job runs a command. What its programs hold and send is not measured."), None
-    spec = TrainSpec.model_validate(row["spec"]["train"])
+    try:
+        spec = TrainSpec.model_validate(row["spec"]["train"])
+    except ValidationError as error:  # an earlier version stored it
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        return Unknown(f"This version cannot read the job's stored spec: train.{field}: {first['msg']}."), None
     device: DeviceKind = "cuda" if row["device"] == "cuda" else "cpu"
     capability: Capability | None = None
     if reported is not None and reported["data"].get("device") == device:

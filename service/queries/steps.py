@@ -14,11 +14,11 @@ FIELDS: Final = tuple(Step.model_fields)
 
 
 async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
-    """Step records after step `since`, at most `max_points` (2 to 10,000). `job` is an id. Raises JobNotFound."""
+    """Step records after step `since` to the newest, at most `max_points` (2 to 10,000). `job` is an id. Raises JobNotFound."""
     async with store.read() as tx:
         row = await existing(tx, job)
         evals = await event_rows.of_kind(tx, row["id"], "eval", max_points)
-        span = await step_rows.span(tx, row["id"], since)
+        span = await step_rows.span(tx, row, since)
         low, high = span or (since + 1, since)
         whole = high - low < max_points
         if whole:
@@ -30,18 +30,21 @@ async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1
         points=points,
         last_step=high if span else since,
         downsampled=not whole,
-        evals=evaluations(evals, since),
+        evals=evaluations(evals, since, row["step"]),
         cursor=cursor_of(row),
     )
 
 
-def evaluations(rows: Any, since: int) -> list[Evaluation]:
-    """The validations in order of step. If a step was validated again after a restart, the later one counts."""
+def evaluations(rows: Any, since: int, newest: int | None) -> list[Evaluation]:
+    """The validations in order of step. If a step was validated again after a restart, the later one counts.
+
+    Those beyond the job's `newest` step are of an attempt that a later one, from an older checkpoint, has replaced.
+    """
     latest = {int(row["data"]["step"]): row for row in rows}
     return [
         Evaluation(step=step, loss=row["data"].get("loss"), unigram_loss=row["data"].get("unigram_loss"), ts=row["ts"])
         for step, row in sorted(latest.items())
-        if step > since
+        if step > since and (newest is None or step <= newest)
     ]
 
 

@@ -81,7 +81,10 @@ class JobCertificate(Value):
 
     equal: bool = Field(description="Whether the layout and one process computed the same.")
     layout: str = Field(description="The layout that was trained, of fewer ranks than the job's if that has many.")
-    extra: Extra | None = Field(None, description="What the one process did besides training; null if nothing.")
+    extra: Extra | None = Field(
+        None,
+        description="What the one process did besides training; null if nothing, or if this version cannot read the job's layout.",
+    )
     made_at: Timestamp
     key: str = Field(description="Fingerprint of the key that signed it.")
     actor: str = Field(description="Name of the user who attached it to the job.")

@@ -8,12 +8,15 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..states import HOLDING
+from .cluster_tables import removed_attempts
 from .tables import attempts, jobs
 
 #: Users, each with a kind of device, in one answer.
 _MOST_ACTORS = 200
+#: The columns of `removed_attempts` that have what `device_time` reads of others.
+_OF_REMOVED = ("actor", "job", "device", "started_at", "devices", "ended_at")
 #: Devices of an attempt, spares included; attempts that earlier versions placed do not have their number.
-_DEVICES = func.coalesce(attempts.c.devices, jobs.c.world_size)
+DEVICES = func.coalesce(attempts.c.devices, jobs.c.world_size)
 
 
 async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> None:
@@ -39,7 +42,7 @@ async def end(
         attempts.c.job_id == job_id, attempts.c.number == number, attempts.c.ended_at.is_(None)
     )
     await tx.execute(statement.values(outcome=outcome, ended_at=now, error=error))
-    whole = func.sum((attempts.c.ended_at - attempts.c.started_at) * _DEVICES)
+    whole = func.sum((attempts.c.ended_at - attempts.c.started_at) * DEVICES)
     spent = select(whole).where(attempts.c.job_id == jobs.c.id, attempts.c.ended_at.is_not(None))
     await tx.execute(update(jobs).where(jobs.c.id == job_id).values(device_s=spent.scalar_subquery()))
 
@@ -59,7 +62,7 @@ async def ended_by(tx: AsyncConnection, job_id: str, error: str) -> int | None:
 
 def spent(at: float) -> ColumnElement[float]:
     """Device-seconds of an attempt up to a time; negative if it began later. For a statement that reads `attempts` and `jobs`."""
-    return (case((attempts.c.ended_at <= at, attempts.c.ended_at), else_=at) - attempts.c.started_at) * _DEVICES
+    return (case((attempts.c.ended_at <= at, attempts.c.ended_at), else_=at) - attempts.c.started_at) * DEVICES
 
 
 async def device_seconds(tx: AsyncConnection, job_ids: Sequence[str], now: float) -> dict[str, float]:
@@ -78,7 +81,7 @@ def ended(since: float, before: tuple[float, str, int] | None, limit: int) -> Se
         select(
             *(attempts.c[name] for name in ("job_id", "number", "device", "started_at", "ended_at", "outcome")),
             *(jobs.c[name] for name in ("name", "actor", "state")),
-            _DEVICES.label("devices"),
+            DEVICES.label("devices"),
         )
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(attempts.c.ended_at >= since)
@@ -89,13 +92,17 @@ def ended(since: float, before: tuple[float, str, int] | None, limit: int) -> Se
 
 
 def device_time(since: float, now: float) -> Select[*tuple[Any, ...]]:
-    """Actor and kind of device → attempts and device-seconds from `since` to `now` (unix seconds), the most first."""
-    named = (jobs.c.actor, attempts.c.job_id, attempts.c.device, attempts.c.started_at, _DEVICES.label("devices"))
+    """Actor and kind of device → jobs and device-seconds from `since` to `now` (unix seconds), the most first.
+
+    Jobs that were removed count too, for `removed_attempts.KEPT_S`.
+    """
+    named = (jobs.c.actor, attempts.c.job_id, attempts.c.device, attempts.c.started_at, DEVICES.label("devices"))
     ended = select(*named, attempts.c.ended_at.label("until")).join(jobs, jobs.c.id == attempts.c.job_id)
     newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt, attempts.c.ended_at.is_(None))
     running = select(*named, literal(now)).join_from(jobs, attempts, newest).where(jobs.c.state.in_(HOLDING))
+    gone = select(*(removed_attempts.c[name] for name in _OF_REMOVED)).where(removed_attempts.c.ended_at >= since)
     # Apart, so that each part is searched in an index.
-    every = ended.where(attempts.c.ended_at >= since).union_all(running).subquery()
+    every = ended.where(attempts.c.ended_at >= since).union_all(running, gone).subquery()
     first = case((every.c.started_at > since, every.c.started_at), else_=since)
     taken = func.sum(every.c.devices * case((every.c.until > first, every.c.until - first), else_=0.0))
     seconds = taken.label("seconds")

@@ -116,3 +116,17 @@ node_changes = Table(
     Column("message", Text, nullable=False),
     Index(None, "at"),
 )
+
+#: What attempts of jobs that were removed took of the devices.
+removed_attempts = Table(
+    "removed_attempts",
+    METADATA,
+    Column("job", String(40), primary_key=True),  # which is gone
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("actor", Text, nullable=False),
+    Column("device", String(8), nullable=False),
+    Column("devices", Integer, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double, nullable=False),
+    Index(None, "ended_at"),
+)

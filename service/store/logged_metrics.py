@@ -30,20 +30,18 @@ Point = tuple[int, int, float | None]
 
 
 async def append(tx: AsyncConnection, job_id: str, points: Mapping[str, Sequence[Point]]) -> list[str]:
-    """Store values by name. Call only with the job's row locked.
-
-    Returns the names for which there is no room, once: later ones are left out without a word.
-    """
+    """Store values by name. Call only with the job's row locked. Returns the names for which there is no room."""
     known = {row["name"]: row for row in await _named(tx, job_id, list(points))}
     new = [name for name in points if name not in known]
     count = await _count(tx, job_id) if new else 0
+    room = max(0, MOST_NAMES - count)
     numbers = {name: int(row["number"]) for name, row in known.items()}
-    numbers |= {name: count + at for at, name in enumerate(new[: max(0, MOST_NAMES - count)])}
+    numbers |= {name: count + at for at, name in enumerate(new[:room])}
     names = list(numbers)
     for at in range(0, len(names), _IN_MEMORY):
         some = names[at : at + _IN_MEMORY]
         await _extend(tx, job_id, {name: (numbers[name], known.get(name)) for name in some}, points)
-    return new[MOST_NAMES - count :] if count < MOST_NAMES else []
+    return new[room:]
 
 
 async def _extend(

@@ -11,13 +11,25 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..states import FINAL
-from . import log_sizes, models
+from . import log_sizes, models, removed_attempts
 from .dialect import unix_begin, unix_now
 from .jobs import unleased
 from .program_tables import metric_chunks, metric_series
 from .sweep_tables import sweeps, trials
 from .system_tables import system_samples
-from .tables import METADATA, events, jobs, logs, operations, rank_samples, rollups, steps, trace_parts, traces
+from .tables import (
+    METADATA,
+    attempts,
+    events,
+    jobs,
+    logs,
+    operations,
+    rank_samples,
+    rollups,
+    steps,
+    trace_parts,
+    traces,
+)
 
 #: Rows that one statement deletes, and of tables with large values.
 MOST_ROWS: Final = 500
@@ -135,8 +147,11 @@ async def _remove(
         return await log_sizes.remove_oldest(tx, job_id, most)
     key = list(table.primary_key.columns)
     mine = _records(table, job_id) if lasting else [table.c.job_id == job_id]
-    some = select(*key).where(*mine).order_by(*key).limit(most)
-    done = await tx.execute(delete(table).where(table.c.job_id == job_id, tuple_(*key).in_(some)))
+    some = select(*key).where(*mine).order_by(*key).limit(most).correlate(None)
+    gone = (table.c.job_id == job_id, tuple_(*key).in_(some))
+    if table is attempts:
+        await removed_attempts.keep(tx, gone)
+    done = await tx.execute(delete(table).where(*gone))
     return done.rowcount == most
 
 

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .dialect import insert
 from .jobs import take_positions
-from .tables import steps
+from .program_tables import metric_series
+from .tables import checkpoints, steps
 
 _KEY = ("job_id", "step")
 
@@ -37,9 +38,13 @@ async def after(tx: AsyncConnection, job_id: str, position: int, limit: int) -> 
     return (await tx.execute(statement.order_by(steps.c.position).limit(limit))).mappings().all()
 
 
-async def span(tx: AsyncConnection, job_id: str, since: int) -> tuple[int, int] | None:
-    """The lowest and the highest step beyond `since`, or None. As separate subqueries, each reads only one end of the primary key."""
-    mine = (steps.c.job_id == job_id, steps.c.step > since)
+async def span(tx: AsyncConnection, job: RowMapping, since: int) -> tuple[int, int] | None:
+    """The lowest and the highest step beyond `since`, or None. As separate subqueries, each reads only one end of the primary key.
+
+    `job` is its row. Steps beyond its newest one are of an attempt that a later one, from an older checkpoint, has replaced.
+    """
+    mine = [steps.c.job_id == job["id"], steps.c.step > since]
+    mine += [] if job["step"] is None else [steps.c.step <= job["step"]]
     ends = (select(end(steps.c.step)).where(*mine).scalar_subquery() for end in (func.min, func.max))
     row = (await tx.execute(select(*ends))).one()
     return None if row[0] is None else (int(row[0]), int(row[1]))
@@ -83,5 +88,11 @@ async def extremes(tx: AsyncConnection, job_id: str, low: int, high: int, bucket
 
 
 async def furthest(tx: AsyncConnection, job_id: str) -> int:
-    """The highest step that the job ever reported; 0 before the first."""
-    return (await tx.execute(select(func.max(steps.c.step)).where(steps.c.job_id == job_id))).scalar_one() or 0
+    """The highest step that the job trained, or that its program logged or saved; 0 before the first.
+
+    A later attempt of a program lowers it, if the program logs again from an earlier step.
+    """
+    kinds = (steps.c.step, metric_series.c.last_step, checkpoints.c.step)
+    newest = (select(func.max(kind).label("step")).where(kind.table.c.job_id == job_id) for kind in kinds)
+    every = union_all(*newest).subquery()
+    return (await tx.execute(select(func.max(every.c.step)))).scalar_one() or 0

@@ -30,7 +30,7 @@ from ..checkpoint.program_files import (
     sources,
     write_part,
 )
-from ..checkpoint.retention import complete, folder, step_of
+from ..checkpoint.retention import complete, folder, note_corrupt, step_of
 from ..messages.event import CheckpointEvent, IncidentEvent, to_json
 from ..regular_files import UnfitFile
 from ..storage.errors import StorageError
@@ -219,9 +219,10 @@ class CheckpointService:
         try:
             self._fetched(saved, saved.part(None, self._meeting.rank))
         except CheckpointCorrupt as error:
-            self._warn(error, saved.step if own else None)
             if not own:
+                self._warn(error, None)
                 raise
+            self._skip(error, saved.folder)
             return False
         return True
 
@@ -233,7 +234,7 @@ class CheckpointService:
             try:
                 saved = _tried(partial(read_program, path))
             except CheckpointCorrupt as error:
-                self._warn(error, int(path.name.partition("-")[2]))
+                self._skip(error, path)
                 continue
             if trainer not in (None, saved.trainer):
                 continue
@@ -248,6 +249,12 @@ class CheckpointService:
                 self._is_valid(saved, own=False)
                 return {"where": path.where, "own": False}
         return None
+
+    def _skip(self, error: CheckpointCorrupt, path: Folder) -> None:
+        """Report a checkpoint of this job, and note it in the storage, so that later saves remove it before valid ones."""
+        with contextlib.suppress(OSError):
+            note_corrupt(path)
+        self._warn(error, step_of(path))
 
     def _warn(self, error: CheckpointCorrupt, step: int | None) -> None:
         message = f"{str(error).partition(';')[0]}; the program continues from an older one, or from the start."

@@ -2943,7 +2943,7 @@ export interface components {
             readonly layout: string;
             /**
              * Extra
-             * @description What the one process did besides training; null if nothing.
+             * @description What the one process did besides training; null if nothing, or if this version cannot read the job's layout.
              */
             readonly extra: ("rounds the same blocks" | "takes its gradients as late") | null;
             /**

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from harness.events import logged
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import IngestResult, ingest
@@ -20,13 +21,14 @@ from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Budget, Job
 from shardyard.service.schemas.live_tail import Scope
 from shardyard.service.settings import Settings
+from shardyard.service.spec import CommandSpec
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
-from shardyard.service.store import leases
+from shardyard.service.store import leases, nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from ..gang_events import AT_ONCE, event_batch, lines, state, step
+from ..gang_events import AT_ONCE, NODE, event_batch, lines, state, step
 
 
 async def job_history(store: Store, job: Job) -> list[tuple[str, Any]]:
@@ -182,6 +184,36 @@ async def test_an_attempt_that_got_on_resets_the_backoff(
     assert setbacks == [("queued", 1, 4, 1), ("queued", 2, 5, 2), ("queued", 1, 15, 3), ("failed", 1, 15, 3)]
     last = await jobs.get_job(store, job.id)
     assert last.message == "3 of 3 restarts are used up (policy.max_restarts)"
+
+
+async def test_what_a_program_logs_or_saves_is_progress(store: Store, settings: Settings) -> None:
+    """Also what comes with the attempt's end. What a later attempt logs again is none."""
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    policy = {"max_restarts": 9}
+    spec = CommandSpec.model_validate({"name": "mine", "command": "true", "policy": policy})
+    job, _ = await submitting.submit(store, settings, spec, None, "", "tester")
+    save = {"step": 30, "path": "/far/away/step-00000030", "bytes": 1, "seconds": 1.0, "held_s": 0.0, "kept": [30]}
+    attempts: list[tuple[bool, tuple[str, Any]]] = [
+        (False, logged({"loss": [(1, 1.0), (3, 1.0)]})),
+        (True, logged({"loss": [(1, 1.0), (4, 1.0)]})),
+        (True, logged({"loss": [(5, 1.0), (14, 1.0)], "of_epoch": [(1, 1.0)]})),
+        (False, ("checkpoint", save)),
+        (False, logged({"loss": [(9, 1.0), (39, 1.0)]})),
+        (False, logged({"loss": [(2, 1.0)]})),
+    ]
+    setbacks = []
+    for number, (with_the_end, did) in enumerate(attempts, start=1):
+        (lease,) = (await admit(store, settings, "a", None)).leases
+        batch = event_batch(state("starting"), state("running"), did, state("failed", "node_lost"))
+        await ingest(store, lease, number, batch[: 2 if with_the_end else 3], AT_ONCE)
+        await ingest(store, lease, number, batch, AT_ONCE)
+        async with store.write() as tx:
+            row = await job_rows.by_id(tx, job.id)
+            assert row is not None
+            setbacks.append((row["state"], row["setbacks"], row["furthest"]))
+            await leases.release(tx, [lease.token])
+    assert setbacks == [("queued", *of) for of in ((1, 3), (2, 4), (1, 14), (1, 30), (2, 39), (3, 39))]
 
 
 @pytest.mark.parametrize("to", [State.QUEUED, State.PAUSED])

@@ -1,6 +1,7 @@
 """What programs log: stored exactly once, in bounded memory, and read as what it was."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -121,15 +122,14 @@ async def test_names_are_listed_in_pages_and_found_by_a_part(store: Store, place
     assert [(one.name, one.last_step, one.last, one.width) for one in found.items] == [("100%_Sure", 1, None, 1)]
 
 
+@pytest.mark.parametrize("firsts", [(0, 15, 30, 45), (0, 10, 20, 30)], ids=["within a batch", "at its end"])
 async def test_a_job_has_a_bounded_number_of_names(
-    store: Store, placed: tuple[Job, Lease], monkeypatch: pytest.MonkeyPatch
+    store: Store, placed: tuple[Job, Lease], monkeypatch: pytest.MonkeyPatch, firsts: Sequence[int]
 ) -> None:
     """The first ones are stored, and one incident says that others are not."""
     monkeypatch.setattr(logged_metrics, "MOST_NAMES", 30)
     job, lease = placed
-    batch = event_batch(
-        *(logged({f"n{number}": [(1, 1.0)] for number in range(at, at + 20)}) for at in (0, 15, 30, 45))
-    )
+    batch = event_batch(*(logged({f"n{number}": [(1, 1.0)] for number in range(at, at + 20)}) for at in firsts))
     for cut in (1, 2, 3, 4):
         await ingest(store, lease, 1, batch[:cut])
     assert len((await queries.page(store, job.id, text=None, after=None, limit=100)).items) == 30

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from harness.bucket import Buckets
 from harness.databases import POSTGRESQL_IN_FULL
 from harness.stored_checkpoints import save_checkpoint
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch import retention
@@ -18,16 +20,19 @@ from shardyard.service.errors import JobDeleted, JobNotFound
 from shardyard.service.jobs.delete import delete, undelete
 from shardyard.service.jobs.edit import edit
 from shardyard.service.jobs.submit import cancel
-from shardyard.service.queries import jobs
+from shardyard.service.queries import cluster, jobs
 from shardyard.service.queries.sweeps import list_sweeps
+from shardyard.service.schemas.cluster import TimeRange
 from shardyard.service.schemas.job import Job, JobEdit
 from shardyard.service.settings import Settings
+from shardyard.service.store import attempts, leases, removals
 from shardyard.service.store import jobs as rows
-from shardyard.service.store import leases, removals
 from shardyard.service.store import sweeps as sweep_rows
+from shardyard.service.store.cluster_tables import removed_attempts as removed
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.sweep_tables import sweeps, trials
+from shardyard.service.store.tables import attempts as attempt_table
 from shardyard.service.store.tables import events
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.open_folder import folder_at
@@ -121,6 +126,47 @@ async def test_a_deleted_job_is_removed_after_its_time_and_not_before(
     assert await counted(store, job.id) == {} and are_gone(folder(settings, job), record)
     with pytest.raises(JobNotFound):
         await undelete(store, job.id)
+
+
+async def test_the_device_time_of_a_removed_job_stays_its_users_for_eight_days(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also between the transactions of its removal: nothing counts twice."""
+    monkeypatch.setattr(removals, "MOST_ROWS", 2)
+    job, other = [await ended(store, settings, submit) for _ in range(2)]
+    now = time.time()
+    same = {"job_id": job.id, "gang": "g", "device": "cpu", "nodes": [], "started_at": now - 20 * DAY_S}
+    # None: an earlier version did not store it; an attempt that was left open is none that ran
+    of_both = [(9, 3), (7.9, 3), (6, None), (4, 2), (2, 1), (0, 1), (None, 5)]
+    async with store.write() as tx:
+        for number, (days, devices) in enumerate(of_both, start=1):
+            at = None if days is None else now - days * DAY_S
+            await attempts.insert(tx, {**same, "number": number, "devices": devices, "ended_at": at})
+        await attempts.insert(tx, {**same, "job_id": other.id, "number": 1, "devices": 1, "ended_at": now})
+
+    async def taken() -> list[tuple[str, int, float]]:
+        found = (await cluster.device_times(store, TimeRange.WEEK)).items
+        return [(one.actor, one.jobs, round(one.device_s / DAY_S, 1)) for one in found]
+
+    before = await taken()
+    assert before == [("tester", 2, 1 + 2 * 3 + 5 + 7 + 7)]
+    await delete(store, job.id, "ada")
+    async with store.write() as tx:
+        await removals.begin(tx, 0.0, settings.cluster, 1)
+    more = True
+    while more:
+        async with store.write() as tx:
+            more = await removals.remove_rows(tx, attempt_table, job.id)
+        assert await taken() == before
+    await retention.sweep(store, settings)
+    assert await counted(store, job.id) == {} and await taken() == before
+    async with store.write() as tx:
+        rows_left = select(removed.c.number).order_by(removed.c.number)
+        assert (await tx.execute(rows_left)).scalars().all() == [2, 3, 4, 5, 6]
+        await tx.execute(removed.update().values(ended_at=removed.c.ended_at - 3 * DAY_S))
+    await retention.sweep(store, settings)
+    async with store.read() as tx:
+        assert (await tx.execute(rows_left)).scalars().all() == [4, 5, 6]
 
 
 @POSTGRESQL_IN_FULL

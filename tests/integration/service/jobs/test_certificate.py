@@ -60,6 +60,11 @@ async def test_a_job_says_what_its_one_process_did_besides(store: Store, setting
         job = await submit(name=name, layout=given)
         found = (await attach(store, job.id, proof(settings, given=job.spec["train"]), "ann")).certificate
         assert found is not None and found.extra == extra
+    async with store.write() as tx:  # as an earlier version stored it
+        gone = {**job.spec, "train": {**job.spec["train"], "layout": {**layout, "gone": 1}}}
+        await job_rows.set_columns(tx, job.id, {"spec": gone})
+    found = (await get_job(store, job.id)).certificate
+    assert found is not None and (found.equal, found.extra) == (True, None)
 
 
 async def test_what_proves_nothing_of_the_job_is_refused(

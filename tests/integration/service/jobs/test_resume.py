@@ -92,7 +92,12 @@ async def test_a_path_in_a_jobs_folder_is_compared_with_what_the_job_trained(
         assert row is not None and (row["resume"], row["parent"]) == (path, source.id)
         unreadable = {**source.spec, "train": {**source.spec["train"], "gone": 1}}
         await job_rows.set_columns(tx, source.id, {"spec": unreadable})
-    await submit(resume_from=path, data={"seq_len": 128})  # only the trainers can compare it
+        await job_rows.set_columns(tx, source.id, {"checkpoint": path})
+    for given in (path, source.id, "source"):  # only the trainers can compare it
+        job = await submit(name="on", resume_from=given, data={"seq_len": 128})
+        async with store.read() as tx:
+            row = await job_rows.by_id(tx, job.id)
+        assert row is not None and (row["resume"], row["parent"]) == (path, source.id)
 
 
 async def test_a_passing_error_of_the_storage_is_said_and_is_no_missing_checkpoint(

@@ -8,16 +8,19 @@ import pytest
 from harness.live_server import HIGH, MILLION, SPIKE, store_million
 from sqlalchemy import text
 
+from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.errors import JobNotFound
-from shardyard.service.queries import curves
+from shardyard.service.queries import curves, steps
 from shardyard.service.schemas.curve import Curves
 from shardyard.service.schemas.job import Job
+from shardyard.service.settings import Settings
+from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
 from ..conftest import Submit
-from ..gang_events import event_batch, state, step
+from ..gang_events import AT_ONCE, event_batch, state, step
 
 #: Batches and steps that take long, for one more level of roll-ups.
 MORE = [(1, 300), (7, 2500)]
@@ -81,6 +84,33 @@ async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_no_reader
     assert (beyond.starts, beyond.end, beyond.last_step) == ([], 0, 5)
     with pytest.raises(JobNotFound):
         await curves.curves(store, "absent", ["loss"])
+
+
+async def test_a_later_attempt_cuts_what_the_one_before_did_beyond_its_newest_step(
+    store: Store, settings: Settings, placed: tuple[Job, Lease]
+) -> None:
+    """All of the first attempt stays until the second one, from an older checkpoint, has a step."""
+    job, lease = placed
+    first = [step(n, 2.0) for n in range(1, 51)] + [("eval", {"step": n, "loss": 1.5}) for n in (10, 50)]
+    lost = [*first, state("failed", "node_lost")]
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), *lost), AT_ONCE)
+    async with store.write() as tx:
+        await leases.release(tx, [lease.token])
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    begun = event_batch(state("starting"), state("running"), *(step(n, 3.0) for n in range(11, 21)))
+    found = []
+    for upto in (2, 3, 12):
+        await ingest(store, lease, 2, begun[:upto])
+        read = await curves.curves(store, job.id, ["loss"])
+        points = await steps.metrics(store, job.id)
+        assert [one.step for one in points.points] == read.starts == list(range(1, read.last_step + 1))
+        assert points.evals == read.evals and points.last_step == read.end == read.last_step
+        found.append((read.last_step, read.series["loss"].last, [one.step for one in read.evals]))
+    assert found == [(50, 2.0, [10, 50]), (11, 3.0, [10]), (20, 3.0, [10])]
+    wide = await curves.curves(store, job.id, ["loss"], buckets=3)
+    assert bounds(wide) == [(1, 2.0, 3.0), (17, 2.0, 3.0)], "the bucket at the cut keeps both"
+    assert (await curves.curves(store, job.id, ["loss"], low=30)).starts == []
+    assert (await steps.metrics(store, job.id, since=30)).points == []
 
 
 @pytest.mark.full

@@ -19,7 +19,7 @@ from shardyard.service.store import attempts, cluster_samples, node_history
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import queue as queue_rows
 from shardyard.service.store.cluster_tables import cluster_samples as samples
-from shardyard.service.store.cluster_tables import gang_nodes
+from shardyard.service.store.cluster_tables import gang_nodes, removed_attempts
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.tables import attempts as attempt_table
@@ -127,6 +127,9 @@ async def _plans(store: Store, like: str, statements: Sequence[tuple[str, Select
         await tx.execute(
             attempt_table.insert(), [{**attempt, "job_id": id_, "ended_at": float(at)} for at, id_ in enumerate(ids)]
         )
+        gone = {"number": 9, "actor": "ada", "device": "cpu", "devices": 1, "started_at": 0.0}
+        rows = [{**gone, "job": id_, "ended_at": float(at)} for at, id_ in enumerate(ids)]
+        await tx.execute(removed_attempts.insert(), rows)
         there = {"attempt": 9, "cpu": 1.0, "gpu": 0.0, "since": 0.0}
         rows = [{**there, "job_id": id_, "node": f"n{at % 1000}", "until": at} for at, id_ in enumerate(ids)]
         await tx.execute(gang_nodes.insert(), rows)
@@ -147,6 +150,7 @@ async def test_of_10_000_jobs_and_1_000_nodes_a_page_is_searched(store: Store, p
             ("ix_attempts_ended_at", attempts.ended(100.0, last, 101)),
             ("ix_gang_nodes_node_until", node_history.on_node("n7", 100.0, last, 101)),
             ("ix_attempts_ended_at_job_id_number", attempts.device_time(MANY - 100.0, 2.0 * MANY)),
+            ("ix_removed_attempts_ended_at", attempts.device_time(MANY - 100.0, 2.0 * MANY)),
         ],
     )
     for index, plan in plans.items():
@@ -155,7 +159,7 @@ async def test_of_10_000_jobs_and_1_000_nodes_a_page_is_searched(store: Store, p
         assert index in plan or (index == "ix_jobs_state_id_retry_at_shape" and "Index Scan using pk_jobs" in plan), (
             index
         )
-        words = ("seq scan on", "scan jobs", "scan attempts\n", "scan gang_nodes")
+        words = ("seq scan on", "scan jobs", "scan attempts\n", "scan gang_nodes", "scan removed_attempts")
         assert not any(word in plan.lower() for word in words), index
     for paged in ("ix_jobs_state_id_retry_at_shape", "ix_attempts_ended_at"):
         assert not any(word in plans[paged].lower() for word in ("sort  (", "temp b-tree")), paged

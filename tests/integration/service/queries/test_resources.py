@@ -12,7 +12,7 @@ from shardyard.service.schemas.resource import MemoryUsage, ResourceReport
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
-from shardyard.service.store import events, nodes
+from shardyard.service.store import events, jobs, nodes
 from shardyard.service.store.engine import Store
 from shardyard.workers.own_plan import digest
 
@@ -89,6 +89,16 @@ async def test_a_gpus_peak_above_or_below_the_plan_is_reported(
 async def _peak(store: Store, job: str) -> float:
     """The planned peak: the sum of all kinds."""
     return sum(held.planned or 0 for held in (await resources.resources(store, job, SpecFiles())).memory)
+
+
+async def test_a_spec_that_this_version_cannot_read_is_the_reason(store: Store, submit: Submit) -> None:
+    job = await submit()
+    async with store.write() as tx:
+        spec = {**job.spec, "train": {**job.spec["train"], "model": {"gone": 1}}}
+        await jobs.set_columns(tx, job.id, {"spec": spec})
+    found = await resources.resources(store, job.id, SpecFiles())
+    assert "stored spec: train.model" in (found.reason or "") and ".gone: Extra inputs" in (found.reason or "")
+    assert found.layout == job.layout and found.traffic == []
 
 
 @pytest.mark.parametrize(
