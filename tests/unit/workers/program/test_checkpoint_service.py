@@ -148,7 +148,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(every: bool
         assert second.events[0][1]["cause"] == "checkpoint_corrupt"
         second.save(3, "step 3", rank=None if every else 0)
         kept = [event["kept"] for kind, event in second.events if kind == "checkpoint"]
-        assert kept == [(1, 3)], "of two checkpoints the valid one is kept"
+        assert kept == [[1, 3]], "of two checkpoints the valid one is kept"
 
 
 def test_a_job_continues_another_one_until_it_has_its_own(tmp_path: Path) -> None:
