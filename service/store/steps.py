@@ -85,3 +85,9 @@ async def extremes(tx: AsyncConnection, job_id: str, low: int, high: int, bucket
 async def furthest(tx: AsyncConnection, job_id: str) -> int:
     """The highest step that the job ever reported; 0 before the first."""
     return (await tx.execute(select(func.max(steps.c.step)).where(steps.c.job_id == job_id))).scalar_one() or 0
+
+
+async def earliest(tx: AsyncConnection, job_id: str) -> int | None:
+    """The lowest step that the job reported; None before that."""
+    found: int | None = (await tx.execute(select(func.min(steps.c.step)).where(steps.c.job_id == job_id))).scalar_one()
+    return found
