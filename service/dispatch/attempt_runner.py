@@ -32,7 +32,6 @@ from ..errors import (
 )
 from ..ids import gang_name
 from ..jobs.transitions import Cause
-from ..nodes import fleet
 from ..orders import refusal
 from ..policies.retry import SECRET_UNAVAILABLE, SPEC_UNREADABLE
 from ..queries import checkpoint_catalogue
@@ -44,6 +43,7 @@ from ..store.leases import Lease
 from . import time_limit
 from .event_ingest import IngestResult, ingest
 from .gang_spec import gang_spec
+from .node_faults import avoided
 from .preflight import needs_preflight
 from .retry import lose_attempt
 
@@ -177,15 +177,15 @@ class Attempt:
         if attempt["number"] > 1:  # ranks of a lost gang may live on for a while, and write into the job's checkpoints
             await self._retry(lambda: self.cluster.close_gang(gang_name(job["id"], attempt["number"] - 1)), _TRIES)
         async with self.store.read() as tx:
-            avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
-            preflight = await needs_preflight(tx, job, avoided)
+            avoids = await avoided(tx, self.settings, job)
+            preflight = await needs_preflight(tx, job, avoids)
         if job["resume"] and job["checkpoint"] is None:
             try:  # a gang that a dispatcher started before it died may have read the checkpoint already
                 await self._retry(partial(self.cluster.pull, attempt["gang"], 0, 0.0), _TRIES)
             except GangLost:
                 await _refuse_removed(self.store, job)
         try:
-            spec = gang_spec(job, attempt, self.settings, avoided, preflight)
+            spec = gang_spec(job, attempt, self.settings, avoids, preflight)
         except (ValueError, TypeError, KeyError) as error:
             raise _UnreadableError(f"This version cannot read the job's stored spec: {_short(error)}.") from error
         await self._retry(lambda: self.cluster.start_gang(spec), _TRIES)

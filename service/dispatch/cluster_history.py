@@ -1,6 +1,7 @@
 """Records a cluster's history: what it and its nodes use, each minute, and with each look at the nodes what changed on them.
 
-A minute's sample is stored once, also by several dispatchers. What is older than is kept is removed with it.
+A minute's sample is stored once, also by several dispatchers. What is older than is kept is removed with it, and jobs that were cancelled
+on clusters that are gone end.
 """
 
 import time
@@ -16,6 +17,7 @@ from ..policies.queue import DEVICES
 from ..settings import Settings
 from ..store import cluster_samples, clusters, jobs, node_history, system_samples
 from ..store.engine import Store
+from . import gone_clusters
 
 #: Seconds for which changes of nodes, attempts that were on them, and clusters without a dispatcher are kept.
 KEPT_S: Final = 8 * 86_400.0
@@ -105,6 +107,7 @@ async def record(store: Store, settings: Settings) -> None:
         await node_history.end_with_attempts(tx, now - _LEFT_OPEN_S)
         await node_history.remove_old(tx, now - KEPT_S)
         await clusters.remove_old(tx, KEPT_S, but=cluster)
+    await gone_clusters.end_cancelled(store, settings, KEPT_S)
     ids = sorted(nodes)
     for start in range(0, len(ids), _AT_ONCE):
         async with store.write() as tx:

@@ -2,6 +2,9 @@
 
 The transaction first locks the job's row under the dispatcher's lease. Events that were stored before are skipped by
 their number. A batch from a dispatcher that lost its lease is refused as a whole.
+
+Events keep the times of the gang's node. Times that are subtracted from a dispatcher's are moved into the attempt: a node's clock may be
+hours off.
 """
 
 import time
@@ -105,7 +108,7 @@ async def ingest(
         if job is None or row is None or job["attempt"] != attempt:
             raise LeaseLost(f"{lease.job_id}, attempt {attempt}: another dispatcher manages it now.")
         fresh = sorted((event for event in batch if event["seq"] > row["cursor"]), key=lambda event: int(event["seq"]))
-        rows = _Batch(tx, job, rules, int(row["cursor"]))
+        rows = _Batch(tx, job, rules, int(row["cursor"]), row["started_at"])
         for event in fresh:
             await rows.add(event)
         return await rows.store()
@@ -119,6 +122,7 @@ class _Batch:
     job: RowMapping
     rules: Rules
     cursor: int
+    begun: float  # when the attempt was placed, by a dispatcher's clock
     ended: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -153,7 +157,8 @@ class _Batch:
         match event:
             case StateEvent():
                 reason = event.reason and event.reason[:_REASON]  # an exception of the user's own may name any cause
-                await self._move(State(event.state), Cause("gang", ts, reason, event.message))
+                now = max(self.begun, min(ts, time.time()))
+                await self._move(State(event.state), Cause("gang", now, reason, event.message, ts))
             case StepEvent():
                 self.steps.append(self._step(ts, event))
                 for name, value in (event.logged or {}).items():  # a step comes once from all generations of an attempt

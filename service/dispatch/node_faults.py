@@ -1,20 +1,24 @@
 """Counts incidents against the node of the failed rank, and cordons a node with too many of them.
 
 Both happen in the transaction that stores the incident, so that each counts exactly once and the cordon is an event of the job that
-caused it.
+caused it. A node that failed only one job, or one sweep, is not cordoned, but avoided by its next attempts.
 """
 
 import logging
 from typing import Final
 
 from sqlalchemy import text
+from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import CordonEvent, IncidentEvent
-from ..nodes import kinds_of
+from ..jobs import queued_job
+from ..nodes import fleet, kinds_of, machine_of
 from ..policies.cordon import MEMORY_S, Limits, due, format_causes, is_last
+from ..policies.queue import Start, Waiting, decide
 from ..policies.retry import INFRASTRUCTURE, OF_NO_NODE
-from ..store import cordons, nodes
+from ..settings import Settings
+from ..store import cordons, jobs, nodes
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +38,10 @@ async def attribute_fault(
     fault = {"node": node, "job_id": job_id, "attempt": attempt, "cause": cause}
     if not await cordons.note(tx, fault, limits.window_s):
         return None
-    causes = await cordons.causes(tx, node, limits.window_s)
-    return await _cordon(tx, node, format_causes(causes, limits), limits) if due(limits, len(causes)) else None
+    found = await cordons.causes(tx, node, limits.window_s)
+    if not due(limits, [row["of"] for row in found]):
+        return None
+    return await _cordon(tx, node, format_causes([row["cause"] for row in found], limits), limits)
 
 
 async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) -> CordonEvent | None:
@@ -54,3 +60,22 @@ async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) 
     row = await cordons.begin(tx, values, seconds)
     log.warning("node %s is cordoned for %.0f s: %s", node, seconds, message)
     return CordonEvent(node=node, until=row["until"], message=message)
+
+
+async def avoided(tx: AsyncConnection, settings: Settings, job: RowMapping) -> tuple[str, ...]:
+    """The nodes on which the job's gang must not be placed now: those that get no new gangs, and those that broke the job repeatedly.
+
+    The latter only while there is room elsewhere. Otherwise a job whose own code fails would wait for devices although some are free.
+    """
+    among, limits = await fleet(tx, settings.cluster), settings.rules.cordon
+    own = await cordons.broken_for(tx, job["id"], limits.faults, limits.window_s) if limits.faults else set[str]()
+    both = own | {*among.avoided}
+    if len(both) == len(among.avoided):
+        return tuple(among.avoided)
+    machines = [machine_of(row, settings, row["id"] in both) for row in among.alive]
+    held, device = await jobs.held_ranks(tx, settings.cluster), job["device"]
+    spares = job["spec"].get("policy", {}).get("spares", 0)
+    again = Waiting(job["id"], job["world_size"], job["tensor"], device, spares, **queued_job.wants(job["spec"]))
+    others = {**held, device: held.get(device, 0) - again.devices}
+    (decision,) = decide([again], machines, others, None)
+    return tuple(sorted(both) if isinstance(decision, Start) else among.avoided)

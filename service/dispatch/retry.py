@@ -57,7 +57,7 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, cause: Cause, backo
     await rank_commands.settle_all(tx, job, cause)
     await attempts.end(tx, job["id"], job["attempt"], cause.reason or "lost", cause.now, error)
     if job["state"] == State.CANCELLING:
-        return await _settle(tx, job, State.CANCELLED, Cause(cause.actor, cause.now, "cancelled_by_user"))
+        return await _settle(tx, job, State.CANCELLED, replace(cause, reason="cancelled_by_user", message=None))
     if await time_limit.is_up(tx, job, cause.now):
         reason, message = time_limit.MAX_DURATION_EXCEEDED, _said(time_limit.why(job), cause.message)
         return await _settle(tx, job, State.FAILED, replace(cause, reason=reason, message=message))

@@ -16,12 +16,21 @@ _FORWARD = (State.PLACING, State.STARTING, State.RUNNING)
 
 @dataclass(frozen=True)
 class Cause:
-    """The actor, time (unix seconds) and reason of a move: a stable code and a human-readable message."""
+    """The actor, time (unix seconds) and reason of a move: a stable code and a human-readable message.
+
+    `reported`: when it happened by a node's clock, if a node says so; only the time of the move's event follows it.
+    """
 
     actor: str
     now: float
     reason: str | None = None
     message: str | None = None
+    reported: float | None = None
+
+    @property
+    def ts(self) -> float:
+        """The time of the move's event."""
+        return self.now if self.reported is None else self.reported
 
 
 async def move(
@@ -53,9 +62,7 @@ async def move(
         )
     event = StateEvent(state=to, reason=cause.reason, message=cause.message, attempt=row["attempt"])
     where = {"job_id": job_id, "position": row["event_pos"], "attempt": row["attempt"]}
-    await events.insert(
-        tx, {**where, "kind": event.kind, "ts": cause.now, "actor": cause.actor, "data": to_json(event)}
-    )
+    await events.insert(tx, {**where, "kind": event.kind, "ts": cause.ts, "actor": cause.actor, "data": to_json(event)})
 
 
 def route(before: State, to: State) -> list[State]:

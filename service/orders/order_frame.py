@@ -129,6 +129,6 @@ async def settle_all(
 ) -> None:
     """Settle the open orders of an ended attempt, with an event for each. Call only with the job's row locked."""
     rows = await orders.settle_all(tx, table, job["id"], {"settled_at": cause.now, **values})
-    same = {"attempt": job["attempt"], "ts": cause.now, "actor": cause.actor}
+    same = {"attempt": job["attempt"], "ts": cause.ts, "actor": cause.actor}
     reported = [event(row) for row in rows]
     await events.append(tx, job["id"], [{**same, "kind": one.kind, "data": to_json(one)} for one in reported])

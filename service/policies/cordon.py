@@ -1,10 +1,11 @@
 """Decides when a node that fails jobs repeatedly gets no new gangs for a while. `dispatch/node_faults.py` carries the decisions out.
 
-A machine fault is counted against the node of the rank to blame, once per attempt, so that a job that breaks one rank repeatedly
-does not cordon a node by itself. Each further cordon of a node lasts twice as long. The last node with devices of a kind stays in
-use.
+A machine fault is counted against the node of the rank to blame, once per attempt. One job, or the trials of one sweep, do not cordon a
+node by themselves: their own code may be what fails. Each further cordon of a node lasts twice as long. The last node with devices of a
+kind stays in use.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -42,9 +43,10 @@ class Cordon:
     by_hand: bool
 
 
-def due(limits: Limits, faults: int) -> bool:
-    """Whether this number of faults in the window cordons a node."""
-    return 0 < limits.faults <= faults
+def due(limits: Limits, owners: Sequence[str]) -> bool:
+    """Whether a node's faults in the window cordon it. `owners`: the job or sweep of each. One alone does so only if one fault does."""
+    most = max(1, limits.faults - 1)
+    return 0 < limits.faults <= sum(min(most, faults) for faults in Counter(owners).values())
 
 
 def spared(nodes: Kinds, cordons: Mapping[str, Cordon]) -> list[str]:

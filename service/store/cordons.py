@@ -6,13 +6,14 @@ A cordon's row stays when it is over: it records what was done, by whom and why.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, delete, func, literal, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, case, delete, exists, func, literal, or_, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .cluster_tables import cordons
 from .cluster_tables import node_faults as faults
 from .dialect import insert, unix_begin, unix_now
+from .sweep_tables import trials
 
 
 async def note(tx: AsyncConnection, fault: Mapping[str, Any], window_s: float) -> bool:
@@ -23,12 +24,29 @@ async def note(tx: AsyncConnection, fault: Mapping[str, Any], window_s: float) -
     return (await tx.execute(statement.returning(faults.c.node))).first() is not None
 
 
-async def causes(tx: AsyncConnection, node: str, window_s: float) -> list[str]:
-    """The causes of the node's faults within the window, and since its last cordon ended."""
-    last = select(func.max(func.coalesce(cordons.c.ended_at, cordons.c.until))).where(cordons.c.node == node)
-    statement = select(faults.c.cause).where(faults.c.node == node, faults.c.at >= unix_now(tx) - window_s)
-    statement = statement.where(faults.c.at > func.coalesce(last.scalar_subquery(), 0.0))
-    return list((await tx.execute(statement.order_by(faults.c.at))).scalars())
+async def causes(tx: AsyncConnection, node: str, window_s: float) -> Sequence[RowMapping]:
+    """The cause of each of the node's faults that count, and whose it is: a job's or, of a trial, its sweep's (`of`)."""
+    statement = select(faults.c.cause, _owner(faults.c.job_id).label("of"))
+    statement = statement.where(faults.c.node == node, *_counting(tx, window_s)).order_by(faults.c.at)
+    return (await tx.execute(statement)).mappings().all()
+
+
+async def broken_for(tx: AsyncConnection, job_id: str, number: int, window_s: float) -> set[str]:
+    """The nodes with this number of faults that count, or more, of the job or of the sweep whose trial it is."""
+    own = _owner(faults.c.job_id) == _owner(literal(job_id))
+    statement = select(faults.c.node).where(own, *_counting(tx, window_s)).group_by(faults.c.node)
+    return set((await tx.execute(statement.having(func.count() >= number))).scalars())
+
+
+def _owner(job_id: ColumnElement[str]) -> ColumnElement[str]:
+    sweep = select(func.max(trials.c.sweep_id)).where(trials.c.job_id == job_id)
+    return func.coalesce(sweep.scalar_subquery(), job_id)
+
+
+def _counting(tx: AsyncConnection, window_s: float) -> tuple[ColumnElement[bool], ...]:
+    """Faults within the window, and since their node's last cordon ended."""
+    later = func.coalesce(cordons.c.ended_at, cordons.c.until) >= faults.c.at
+    return faults.c.at >= unix_now(tx) - window_s, ~exists().where(cordons.c.node == faults.c.node, later)
 
 
 async def counts(tx: AsyncConnection, window_s: float) -> dict[str, int]:

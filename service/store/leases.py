@@ -83,6 +83,13 @@ async def abandoned(tx: AsyncConnection, limit: int, cluster: str = CLUSTER) -> 
     return list((await tx.execute(statement)).scalars())
 
 
+async def cancelled_elsewhere(tx: AsyncConnection, but: Collection[str], limit: int) -> dict[str, str]:
+    """Job → cluster, of jobs that are cancelled on another cluster than these, and whose lease is free or expired."""
+    there = (jobs.c.state == State.CANCELLING, jobs.c.cluster.not_in(but))
+    statement = select(jobs.c.id, jobs.c.cluster).where(*there, unleased(tx)).order_by(jobs.c.id).limit(limit)
+    return {row.id: row.cluster for row in await tx.execute(statement)}
+
+
 async def ending(tx: AsyncConnection) -> dict[str, State]:
     """Token → state of the leased jobs whose gang must end."""
     to_end = (State.CANCELLING, State.RESHARDING, State.PAUSING, State.STOPPING)

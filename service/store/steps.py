@@ -96,3 +96,9 @@ async def furthest(tx: AsyncConnection, job_id: str) -> int:
     newest = (select(func.max(kind).label("step")).where(kind.table.c.job_id == job_id) for kind in kinds)
     every = union_all(*newest).subquery()
     return (await tx.execute(select(func.max(every.c.step)))).scalar_one() or 0
+
+
+async def earliest(tx: AsyncConnection, job_id: str) -> int | None:
+    """The lowest step that the job reported; None before that."""
+    found: int | None = (await tx.execute(select(func.min(steps.c.step)).where(steps.c.job_id == job_id))).scalar_one()
+    return found

@@ -31,7 +31,7 @@ from ..store import sweeps as rows
 from ..store.engine import Store
 from ..sweep_spec import Sweep
 from . import metric_values, optuna_search
-from .metric_values import Metric
+from .metric_values import Metric, Passed
 from .request import spec_of, trial_document
 
 log = logging.getLogger(__name__)
@@ -137,19 +137,14 @@ class Advance:
 
     async def _news(self, found: _Sweep, trials: Sequence[RowMapping]) -> dict[int, dict[str, Any]]:
         """Trial → its columns that change: it came to a rung, its job ended, or a user resumed it."""
-        at_rung = {
-            one["number"]: found.rungs[len(one["rungs"]) :]
-            for one in trials
-            if one["standing"] == "active"
-            and metric_values.reached(one, found.metric, found.rungs[len(one["rungs"]) :])
-        }
-        measured: dict[int, list[float | None]] = {}
-        if at_rung:
+        left = {one["number"]: found.rungs[len(one["rungs"]) :] for one in trials if one["standing"] == "active"}
+        there = [one for one in trials if metric_values.reached(one, found.metric, left.get(one["number"], ()))]
+        measured: dict[int, list[float | None] | Passed] = {}
+        if there:
             async with self._store.read() as tx:
-                for one in trials:
-                    if one["number"] in at_rung and one["job_state"] is not None:
-                        rungs = at_rung[one["number"]]
-                        measured[one["number"]] = await metric_values.at_rungs(tx, one, found.metric, rungs)
+                for one in there:
+                    rungs = left[one["number"]]
+                    measured[one["number"]] = await metric_values.at_rungs(tx, one, found.metric, rungs)
         news = {one["number"]: _news_of(found, one, measured.get(one["number"], [])) for one in trials}
         return {number: values for number, values in news.items() if values}
 
@@ -338,14 +333,17 @@ def _key(found: _Sweep, one: RowMapping) -> str:
     return f"{found.id}-{one['number']}"
 
 
-def _news_of(found: _Sweep, one: RowMapping, measured: Sequence[float | None]) -> dict[str, Any]:
+def _news_of(found: _Sweep, one: RowMapping, measured: Sequence[float | None] | Passed) -> dict[str, Any]:
     """The columns of an active or paused trial that change. `measured`: the metric at rungs that it came to."""
     if one["job_state"] is None:
         return {"standing": "over", "outcome": "cancelled", "message": "Its job was deleted."}
     if one["standing"] == "paused":
         return _ending(found, one) if one["job_state"] in FINAL else {"standing": "active"}
     news: dict[str, Any] = {}
-    if measured:
+    if isinstance(measured, Passed):
+        if one["job_state"] not in FINAL:
+            return {"standing": "over", "outcome": "refused", "message": str(measured), "due": "cancel"}
+    elif measured:
         news = {"rungs": [*one["rungs"], *measured], "value": measured[-1]}
     if one["job_state"] in FINAL:
         news |= _ending(found, one)

@@ -1,7 +1,8 @@
 """The metric of a trial at a rung and at its end.
 
 `loss` of a training job: the mean over the last tenth of the steps up to the rung, as one step's loss is noisy. Its `validation_loss`, and
-all that a program logs, also under these names: the first value at the rung or after it. Values that are not finite are None.
+all that a program logs, also under these names: the first value at the rung or after it. Values that are not finite are None. A trial
+that continues a checkpoint after a rung has no loss there.
 """
 
 import math
@@ -33,24 +34,41 @@ class Metric:
         return Metric(name, "train" not in spec or name not in _REPORTED)
 
 
+@dataclass(frozen=True)
+class Passed:
+    """The trial began after this rung."""
+
+    rung: int
+
+    def __str__(self) -> str:
+        return (
+            f"sweep.asha.min_steps: The trial continues a checkpoint after step {self.rung}, where its loss would be compared. "
+            "Give a step after the checkpoint's."
+        )
+
+
 def reached(trial: RowMapping, metric: Metric, rungs: Sequence[int]) -> bool:
     """Whether the trial may have a value at the first of these rungs: its steps, or those of what it logs, came to it."""
     newest = trial["metric_step"] if metric.logged else trial["job_step"]
     return bool(rungs) and newest is not None and newest >= rungs[0]
 
 
-async def at_rungs(tx: AsyncConnection, trial: RowMapping, metric: Metric, rungs: Sequence[int]) -> list[float | None]:
+async def at_rungs(
+    tx: AsyncConnection, trial: RowMapping, metric: Metric, rungs: Sequence[int]
+) -> list[float | None] | Passed:
     """The metric at those of these rungs that the trial has reached, lowest first. `trial`: a row of `store.sweeps.busy`."""
     found: list[float | None] = []
     for rung in rungs:
         value = await _at(tx, trial, metric, rung)
+        if isinstance(value, Passed):
+            return value
         if value is None:
             break
         found.append(value if math.isfinite(value) else None)
     return found
 
 
-async def _at(tx: AsyncConnection, trial: RowMapping, metric: Metric, rung: int) -> float | None:
+async def _at(tx: AsyncConnection, trial: RowMapping, metric: Metric, rung: int) -> float | Passed | None:
     """The metric at a rung; None: it was not reached yet; not a number: it was not finite."""
     if not reached(trial, metric, [rung]):
         return None
@@ -60,6 +78,8 @@ async def _at(tx: AsyncConnection, trial: RowMapping, metric: Metric, rung: int)
         return next((bucket.total / bucket.count for bucket in buckets), math.nan)
     if metric.name == "loss":
         mean = await steps.mean_loss(tx, trial["job_id"], rung - max(1, rung // _SHARE) + 1, rung)
+        if mean is None and (await steps.earliest(tx, trial["job_id"]) or 0) > rung:
+            return Passed(rung)
         return math.nan if mean is None else mean
     event = await events.first_at(tx, trial["job_id"], "eval", rung)
     if event is None:

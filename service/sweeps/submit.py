@@ -41,10 +41,12 @@ async def submit(
             return await _replayed(store, known["id"], known["body_hash"] == digest), False
     try:
         metric_of(first, request.sweep)
-        rungs_of(first, request.sweep)
+        rungs = rungs_of(first, request.sweep)
     except Refusal as refusal:
         raise InvalidSpec(refusal.message, field=refusal.field, remedy=refusal.remedy) from None
     row = await submitting.row_of(store, settings, first, files or SpecFiles())
+    if rungs and "train" in row["spec"]:
+        _refuse_passed(rungs[0], row["resume"])
     now, count = time.time(), request.sweep.number_of_trials
     values = {
         "id": new_id("sweep", now),
@@ -67,6 +69,17 @@ async def submit(
     if not created:
         return await _replayed(store, str(stored["id"]), stored["body_hash"] == digest), False
     return await queries.get_sweep(store, str(values["id"])), True
+
+
+def _refuse_passed(rung: int, resume: str | None) -> None:
+    """Raise InvalidSpec if the trials continue a checkpoint that is not before the first rung, as far as its folder's name has its step."""
+    step = (resume or "").rstrip("/").rpartition("/step-")[2]
+    if step.isdecimal() and rung <= int(step):
+        raise InvalidSpec(
+            f"The checkpoint is of step {int(step)}, and step numbers continue from there: no trial comes to step {rung}.",
+            field="sweep.asha.min_steps",
+            remedy=f"Give more than {int(step)}.",
+        )
 
 
 def _naming(spec: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class Gang:
         self.stopped = asyncio.Event()
         self.changed = asyncio.Condition()
         self.stubborn = False  # does not end on request
+        self.ahead_s = 0.0  # of its node's clock
         self.delivered: list[UserOrder] = []  # also again
         self.secrets: list[Secret] | None = None if spec.secrets else []
 
@@ -42,7 +43,9 @@ class Gang:
     async def emit(self, kind: str, **data: Any) -> None:
         async with self.changed:
             seq = len(self.history) + 1
-            self.history.append({"seq": seq, "ts": time.time(), "kind": kind, "data": whole_event(kind, data)})
+            self.history.append(
+                {"seq": seq, "ts": time.time() + self.ahead_s, "kind": kind, "data": whole_event(kind, data)}
+            )
             self.changed.notify_all()
 
     async def state(self, state: str, reason: str | None = None, message: str | None = None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.events import logged
 
 from shardyard.service.dispatch.admission import admit
@@ -23,8 +24,8 @@ from shardyard.service.schemas.live_tail import Scope
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
 from shardyard.service.states import State
+from shardyard.service.store import attempts, events, leases, nodes
 from shardyard.service.store import jobs as job_rows
-from shardyard.service.store import leases, nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
@@ -229,6 +230,23 @@ async def test_a_job_that_holds_no_devices_shows_no_time_left(
     now = await jobs.get_job(store, job.id)
     assert now.state == to and now.progress is not None
     assert (now.progress.step, now.progress.eta_s) == (3, None)
+
+
+@pytest.mark.parametrize("ahead_s", [-3600.0, 36_000.0])
+@POSTGRESQL_IN_FULL
+async def test_a_nodes_clock_moves_no_attempt(store: Store, placed: tuple[Job, Lease], ahead_s: float) -> None:
+    """Its events keep their times. The attempt and the job end after they began, and not later than now."""
+    job, lease = placed
+    at = time.time() + ahead_s
+    batch = event_batch(state("starting"), state("running"), state("succeeded"))
+    await ingest(store, lease, 1, [{**event, "ts": at} for event in batch])
+    async with store.read() as tx:
+        row, attempt = await job_rows.by_id(tx, job.id), await attempts.get(tx, job.id, 1)
+        last = await events.newest(tx, job.id, "state")
+    assert row is not None and attempt is not None and last is not None
+    times = (attempt["started_at"], row["started_at"], row["finished_at"], time.time())
+    assert list(times) == sorted(times) and attempt["ended_at"] == row["finished_at"] and last["ts"] == at
+    assert row["device_s"] == attempt["ended_at"] - attempt["started_at"]
 
 
 async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Settings, placed: tuple[Job, Lease]) -> None:

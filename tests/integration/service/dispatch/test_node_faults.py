@@ -19,9 +19,11 @@ from shardyard.service.policies.limits import Rules
 from shardyard.service.policies.retry import Backoff
 from shardyard.service.queries import jobs, live_tail
 from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.node import Node
 from shardyard.service.settings import Settings
-from shardyard.service.store import leases
+from shardyard.service.states import State
+from shardyard.service.store import leases, sweeps
 from shardyard.service.store import nodes as node_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -31,8 +33,10 @@ from shardyard.workers.supervisor.policies.diagnosis import diagnose
 from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.policies.hang import evidence
 
+from ...inprocess_cluster import Gang, InProcessCluster, train
 from ..conftest import Submit
-from ..gang_events import NODE
+from ..gang_events import NODE, event_batch, state
+from . import dispatching as dispatched
 
 Faulty = Callable[..., Awaitable[list[dict[str, Any]]]]
 
@@ -102,6 +106,63 @@ async def test_faults_of_three_attempts_cordon_their_node(store: Store, settings
     assert cordon.until.timestamp() == pytest.approx(event["until"])
     assert (cordon.actor, cordon.by_hand, cordon.message) == ("faults", False, event["message"])
     assert found["node-2"].cordon is None and found["node-2"].in_use
+
+
+async def broken(store: Store, settings: Settings, job: Job) -> set[str]:
+    """All attempts of the job break on node-1. Returns the kinds of the events of its history."""
+    for number in (1, 2, 3, 4):
+        (lease,) = (await admit(store, settings, "a", None)).leases
+        incident = {"cause": "rank_lost", "node": "node-1", "rank": 0, "message": "killed by SIGSEGV"}
+        lost = event_batch(("incident", incident), state("failed", "rank_lost"))
+        await ingest(store, lease, number, lost, RULES)
+        async with store.write() as tx:
+            await leases.release(tx, [lease.token])
+    return {item.kind for item in (await live_tail.tail(store, job.id, Cursor())).items}
+
+
+async def test_the_trials_of_a_sweep_do_not_cordon_a_node_by_themselves(
+    store: Store, settings: Settings, submit: Submit, faulty: Faulty
+) -> None:
+    """Nor does one job. With one of another job they do."""
+    row = {"id": "sweep-1", "name": "tune", "state": "running", "spec": {}, "sweep": {}, "trials": 2, "actor": "a"}
+    trials = [{"number": number, "standing": "active", "parameters": {}} for number in (0, 1)]
+    async with store.write() as tx:
+        assert await sweeps.create(tx, {**row, "created_at": 0.0}, trials)
+    for number in (0, 1):
+        job = await submit()
+        async with store.write() as tx:
+            await sweeps.change(tx, "sweep-1", number, {"job_id": job.id})
+        assert "cordon" not in await broken(store, settings, job)
+    found = (await seen(store, settings))["node-1"]
+    assert (found.faults, found.in_use) == (8, True)
+    (event,) = await faulty("node-1")
+    assert event["message"] == "9 faults of machines within 60 min (rank_lost)"
+
+
+@pytest.mark.parametrize(("ranks", "avoids"), [(2, ("node-1",)), (12, ())])
+@POSTGRESQL_IN_FULL
+async def test_a_job_avoids_the_node_that_broke_it_repeatedly_if_it_has_room_elsewhere(
+    store: Store, settings: Settings, cluster: InProcessCluster, ranks: int, avoids: tuple[str, ...]
+) -> None:
+    (machine,) = cluster.machines
+    cluster.machines = [
+        machine.model_copy(update={"id": f"node-{at}", "host": f"host-{at}", "cpu": 2}) for at in (1, 2)
+    ]
+
+    async def crash(gang: Gang) -> None:
+        if len(cluster.specs) == 3:
+            await train(gang)
+            return
+        await gang.emit("incident", cause="rank_lost", node="node-1", rank=0, message="killed by SIGSEGV")
+        await gang.state("failed", "rank_lost")
+
+    cluster.script = crash
+    settings = settings.model_copy(update={"cordon_faults": 2})
+    job = await dispatched.submit(store, settings, data=ranks, max_restarts=3)
+    async with dispatched.dispatching(store, settings, cluster):
+        assert (await dispatched.ended(store, job)).state == State.SUCCEEDED
+    assert [spec.avoided for spec in cluster.specs] == [(), (), avoids]
+    assert (await seen(store, settings))["node-1"].cordon is None
 
 
 @POSTGRESQL_IN_FULL

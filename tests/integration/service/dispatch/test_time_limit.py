@@ -115,6 +115,26 @@ async def test_a_job_that_loses_its_attempt_when_its_time_is_up_gets_no_other(
 
 
 @POSTGRESQL_IN_FULL
+async def test_a_nodes_clock_that_is_ahead_uses_up_no_time(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    async def fail_once(gang: Gang) -> None:
+        gang.ahead_s = 36_000.0
+        if len(cluster.specs) > 1:
+            await train(gang)
+            return
+        await gang.state("starting")
+        await gang.state("failed", "rank_lost", "rank 0 was killed")
+
+    cluster.script = fail_once
+    job = await submit(store, settings, max_duration="8h", max_restarts=3)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert (job.state, job.attempt) == (State.SUCCEEDED, 2)
+    assert job.time_limit is not None and job.time_limit.used_s < 28_800
+
+
+@POSTGRESQL_IN_FULL
 async def test_a_user_may_cancel_what_is_stopped_and_an_exception_is_not_retried(
     store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

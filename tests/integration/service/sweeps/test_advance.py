@@ -17,6 +17,7 @@ from shardyard.service.queries import sweeps as queries
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
+from shardyard.service.store import steps as step_rows
 from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.sweeps import advance as advancing
@@ -304,7 +305,7 @@ async def test_a_job_that_is_gone_is_a_cancelled_trial(store: Store, settings: S
 async def test_a_trial_that_may_not_begin_says_why(store: Store, settings: Settings, submit: Submit) -> None:
     settings = settings.model_copy(update={"local_files": True})
     source = await submit()
-    save_checkpoint(Path(settings.storage) / source.id, 3)
+    save_checkpoint(Path(settings.storage) / source.id, 2)
     sweep = await submit_sweep(store, settings, SWEEP, resume_from=source.id)
     await job_submitting.cancel(store, source.id, "tester")
     await delete(store, source.id, "tester")
@@ -313,3 +314,37 @@ async def test_a_trial_that_may_not_begin_says_why(store: Store, settings: Setti
     found = await queries.get_sweep(store, sweep.id)
     said = f"{source.id} was deleted by tester."
     assert (found.state, found.counts, found.message) == ("failed", {"refused": 2}, said)
+
+
+@POSTGRESQL_IN_FULL
+async def test_trials_continue_a_checkpoint_before_the_first_rung(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    settings = settings.model_copy(update={"local_files": True})
+    source = await submit()
+    save_checkpoint(Path(settings.storage) / source.id, 3)
+    with pytest.raises(InvalidSpec, match="of step 3") as refused:
+        await submit_sweep(store, settings, SWEEP, resume_from=source.id)
+    assert (refused.value.field, refused.value.remedy) == ("sweep.asha.min_steps", "Give more than 3.")
+    sweep = await submit_sweep(store, settings, {**SWEEP, "asha": {"min_steps": 4}}, resume_from=source.id)
+    assert sweep.rungs == [4, 12]
+
+
+@POSTGRESQL_IN_FULL
+async def test_a_sweep_whose_trials_begin_after_a_rung_says_so(store: Store, settings: Settings) -> None:
+    """Where only the trainers see the checkpoint's step. A trial that has succeeded by then counts."""
+    sweep = await submit_sweep(store, settings, SWEEP)
+    await advance(store, settings, sweep)
+    first, second = [one.job or "" for one in await trials_of(store, sweep)]
+    async with store.write() as tx:
+        for job in (first, second):
+            row = {"attempt": 1, "ts": 0.0, "step": 10, "loss": 2.0, "skipped": False}
+            await step_rows.append(tx, job, [row])
+        await job_rows.set_columns(tx, second, {"step": 10, "state": "succeeded", "summary": {"last_loss": 1.5}})
+        await job_rows.set_columns(tx, first, {"step": 10})
+    for _ in range(2):
+        await advance(store, settings, sweep)
+    assert (await jobs.get_job(store, first)).state == State.CANCELLED
+    refused, ended = await trials_of(store, sweep)
+    assert (refused.state, ended.state, ended.value) == ("refused", "succeeded", 1.5)
+    assert refused.message is not None and "continues a checkpoint after step 3" in refused.message

@@ -13,7 +13,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.sweep_tables import sweeps
 from shardyard.service.sweeps import metric_values
-from shardyard.service.sweeps.metric_values import Metric
+from shardyard.service.sweeps.metric_values import Metric, Passed
 from shardyard.workers.messages.event import MetricsEvent, to_json
 from shardyard.workers.messages.metric_block import MetricBlock, packed
 
@@ -26,7 +26,9 @@ def logged(name: str, *points: tuple[int, float]) -> tuple[str, Any]:
     return "metrics", to_json(MetricsEvent(rank=0, generation=1, blocks=(block,)))
 
 
-async def at_rungs(store: Store, job: Job, metric: str, *rungs: int, logged: bool = False) -> list[float | None]:
+async def at_rungs(
+    store: Store, job: Job, metric: str, *rungs: int, logged: bool = False
+) -> list[float | None] | Passed:
     """The values of a sweep whose only trial is this job."""
     sweep = {"id": "sweep-1", "name": "tune", "state": "running", "spec": {}, "sweep": {}, "trials": 1, "actor": "a"}
     async with store.write() as tx:
@@ -49,6 +51,15 @@ async def test_the_loss_at_a_rung_is_the_mean_of_the_last_tenth_before_it(
     assert await at_rungs(store, job, "loss", 5, 40) == [5.0]
     await ingest(store, lease, 1, event_batch(step(40, 40.0), step(41, 1e9), first=42))
     assert await at_rungs(store, job, "loss", 5, 40, 60) == [5.0, pytest.approx((37 + 38 + 39 + 40) / 4)]
+
+
+async def test_a_trial_that_continues_a_checkpoint_after_a_rung_has_no_loss_there(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    await ingest(store, lease, 1, event_batch(state("starting"), state("running"), step(41, math.nan), step(42)))
+    assert await at_rungs(store, job, "loss", 10, 42) == Passed(10)
+    assert await at_rungs(store, job, "loss", 41, 60) == [None]
 
 
 async def test_what_a_job_logs_counts_from_the_first_step_at_the_rung(store: Store, placed: tuple[Job, Lease]) -> None:
