@@ -7,11 +7,18 @@ temporary files.
 import contextlib
 import fcntl
 import os
+import platform
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def of_this_host(prefix: str) -> str:
+    """A prefix of this machine alone. Others may see the same root, as on NFS, which keeps the lock of a folder on the machine."""
+    return f"{prefix}{zlib.crc32(platform.node().encode()):08x}-"
 
 
 @contextmanager

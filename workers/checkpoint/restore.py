@@ -20,7 +20,7 @@ from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import Manifest
 from .reader import load_into
-from .retention import complete, newest, note_corrupt, step_of
+from .retention import complete, newest, note_corrupt, note_valid, step_of
 from .verify import verify_together
 
 T = TypeVar("T")
@@ -118,13 +118,20 @@ def _newest_valid(
     """The newest checkpoint whose files are all valid. Newer, corrupt ones are added to `corrupt`, and noted in the storage."""
     for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
-            return path, verify_together(path, beat)
+            found = path, verify_together(path, beat)
         except CheckpointCorrupt as error:
             corrupt.append((path, error))
-            if dist.get_rank() == 0:
-                with contextlib.suppress(OSError):
-                    note_corrupt(path)
+            _note(note_corrupt, path)
+        else:
+            _note(note_valid, path)
+            return found
     return None
+
+
+def _note(kind: Callable[[Folder], None], path: Folder) -> None:
+    if dist.get_rank() == 0:
+        with contextlib.suppress(OSError):
+            kind(path)
 
 
 def _as_first_rank_sees(root: Folder, look: Callable[[], list[Folder]]) -> list[Folder]:

@@ -77,6 +77,11 @@ def note_corrupt(path: Folder) -> None:
     path.publish(_CORRUPT, b"", many_writers=True)
 
 
+def note_valid(path: Folder) -> None:
+    """Take back `note_corrupt`: a checkpoint may have been read wrongly once. Raises OSError."""
+    path.remove(_CORRUPT)
+
+
 def pin(path: Folder) -> Manifest:
     """Keep a complete checkpoint whatever is saved later, and return its manifest. Harmless if repeated.
 

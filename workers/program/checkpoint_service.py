@@ -30,7 +30,7 @@ from ..checkpoint.program_files import (
     sources,
     write_part,
 )
-from ..checkpoint.retention import complete, folder, note_corrupt, step_of
+from ..checkpoint.retention import complete, folder, note_corrupt, note_valid, step_of
 from ..messages.event import CheckpointEvent, IncidentEvent, to_json
 from ..regular_files import UnfitFile
 from ..storage.errors import StorageError
@@ -141,7 +141,7 @@ class CheckpointService:
         """The steps of the newest checkpoints of all other trainers of Ray Train, which continue from them when the driver starts again."""
         found: dict[int, int] = {}
         for path in complete(self._root()) if self._program.ray is not None else []:
-            with contextlib.suppress(CheckpointCorrupt):
+            with contextlib.suppress(CheckpointError):  # another rank may remove it meanwhile
                 own = (saved := read_program(path)).trainer
                 if own is not None and own != trainer:
                     found.setdefault(own, saved.step)
@@ -209,6 +209,9 @@ class CheckpointService:
                 if not valid:
                     raise CheckpointCorrupt(f"{saved.folder} cannot be read here as another rank has read it.")
                 self._meeting.fetched(trainer)
+                if choice["own"]:
+                    with contextlib.suppress(OSError):
+                        note_valid(saved.folder)
                 return saved
             number, before = number + 1, choice
 

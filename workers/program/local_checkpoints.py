@@ -31,7 +31,7 @@ from ..checkpoint.program_files import (
 )
 from ..checkpoint.retention import complete
 from ..checkpoint.retention import folder as folder_of
-from ..locked_folder import open_locked, remove_unused
+from ..locked_folder import of_this_host, open_locked, remove_unused
 from ..process_stat import started_at
 from ..storage.local_folder import LocalFolder
 from .report_socket import LOCAL
@@ -129,7 +129,7 @@ def _copied(saved: SavedByProgram, part: int) -> Path:
 @functools.cache
 def _copies(process: int) -> Path:
     """The folder of a process's copies. A process that was forked has another one."""
-    folder, _ = open_locked(_COPIES)  # locked until the process ends
+    folder, _ = open_locked(of_this_host(_COPIES))  # locked until the process ends
 
     def remove() -> None:
         if os.getpid() == process:
@@ -141,7 +141,7 @@ def _copies(process: int) -> Path:
 
 def remove_copies() -> None:
     """Remove the copies of processes that have ended, which a killed one leaves."""
-    remove_unused(_COPIES)
+    remove_unused(of_this_host(_COPIES))
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ..locked_folder import locked_folder
+from ..locked_folder import locked_folder, of_this_host
 from ..messages.artifact import Artifact
 from ..messages.profile_request import RECORDED, Profile
 from ..storage.open_folder import folder_at
@@ -150,7 +150,7 @@ class Profiler:
 
 async def _recorded(order: Profile, target: Target) -> Outcome:
     """A profile that the trainer makes of itself, or the program of itself. Raises ProfileFailed."""
-    with locked_folder(_FOLDER) as folder:
+    with locked_folder(of_this_host(_FOLDER)) as folder:
         path = folder / "profile.json"
         try:
             steps = await target.record(order, path)
@@ -203,7 +203,7 @@ def stacks(pid: int, until: float) -> str:
 def record(pid: int, seconds: int) -> bytes:
     """Sample a process and those below it; returns a file of speedscope's format. Raises ProfileFailed."""
     what = ("--pid", str(pid), "--subprocesses", "--nonblocking", "--duration", str(seconds), "--rate", str(RATE_HZ))
-    with locked_folder(_FOLDER) as folder:
+    with locked_folder(of_this_host(_FOLDER)) as folder:
         path = folder / "profile"
         _py_spy(seconds + PATIENCE_S, "record", *what, "--format", "speedscope", "--output", str(path))
         if not path.exists():

@@ -148,7 +148,8 @@ def notifier_pair() -> tuple[socket.socket, socket.socket]:
 class SnapshotNotifier:
     """The trainer's end: it announces sealed snapshots and waits for their copies.
 
-    After a silent actor it waits no more until there is a message, which may be a late answer.
+    After an actor that was silent it waits no more until there is a message, which may be a late answer; after a copy that took longer than
+    `COPY_S`, until there is an answer.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -157,6 +158,7 @@ class SnapshotNotifier:
             None  # the newest snapshot without an answer: its step, and when it was announced
         )
         self._answer_s = ANSWER_S
+        self._is_slow = False  # whether the copy of which it waits for no answer took longer than `COPY_S`
         self.cost_s = 0.0  # processor time of the last copy
         self.took_s = 0.0  # from the notification to its answer; no less than a wait in vain
 
@@ -175,7 +177,7 @@ class SnapshotNotifier:
         took_s = time.monotonic() - since
         self.took_s = took_s if answered else max(took_s, self.took_s)
         if not answered and self._answer_s:
-            self._answer_s = 0.0
+            self._answer_s, self._is_slow = 0.0, took_s >= COPY_S
             text = f"the snapshot of step {step} has no copy on another node after {took_s:.0f} s: the training goes on"
             print(text, flush=True)  # noqa: T201  (a trainer's standard output is its log)
 
@@ -189,8 +191,10 @@ class SnapshotNotifier:
                 if not message:
                     return False
                 copied, cost_s = _MESSAGE.unpack(message)
-                self._answer_s, deadline = ANSWER_S, time.monotonic() + ANSWER_S
-                self.cost_s = cost_s if copied else self.cost_s
+                if copied:
+                    self.cost_s, self._is_slow = cost_s, False
+                if not self._is_slow:
+                    self._answer_s, deadline = ANSWER_S, time.monotonic() + ANSWER_S
                 if copied >= step:
                     return True
         return False

@@ -35,6 +35,8 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(tmp_path: Pat
 
 def test_a_link_to_another_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
-    (tmp_path / f"mine-{os.getuid()}-trapped").symlink_to(tmp_path / "precious")
+    with locked_folder("mine-", tmp_path) as folder:
+        name = folder.name[:-8]  # without its random letters
+    (tmp_path / f"{name}trapped").symlink_to(tmp_path / "precious")
     remove_unused("mine-", tmp_path)
     assert (tmp_path / "precious").is_dir()

@@ -28,11 +28,10 @@ SECONDARY: Final = (
     "sendbytes failed",
     "connection was likely closed",  # of the store, which rank 0 holds
 )
-#: What the CUDA runtime says of a GPU that is broken or gone, and never of what code does on it (`cudaGetErrorString`).
+#: What the CUDA runtime says of a GPU that is broken, and never of what code does on it (`cudaGetErrorString`).
 DEVICE_FAILED: Final = (
     "uncorrectable ecc error encountered",
     "uncorrectable nvlink error detected during the execution",
-    "device(s) is/are busy or unavailable",
 )
 #: What an error of torch.distributed, or of its libraries, has in its text: its class, or the file or class that raised it.
 _OF_GROUPS: Final = re.compile(

@@ -127,3 +127,16 @@ def test_the_next_save_removes_what_was_refused_and_not_what_was_restored(tmp_pa
     assert found is not None and found.path == folder(root, 300)
     saved(root, 400, values)
     assert prune(root, 2, folder(root, 400)) == (300, 400)
+
+
+def test_what_was_read_wrongly_once_is_kept_once_it_is_valid(tmp_path: Path) -> None:
+    root, values = LocalFolder(str(tmp_path)), torch.arange(4.0)
+    for step in (50, 100):
+        saved(root, step, values)
+    content = (tmp_path / folder(root, 100).name / "rank-0").read_bytes()
+    for seen, step in ((b"damaged", 50), (content, 100)):
+        folder(root, 100).write("rank-0", memoryview(seen))
+        found = restore.restore(root, None, [piece(torch.zeros(4))], nothing, nothing)
+        assert found is not None and found.path == folder(root, step)
+    saved(root, 150, values)
+    assert prune(root, 2, folder(root, 150)) == (100, 150)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.workers.locked_folder import of_this_host, open_locked
 from shardyard.workers.messages.profile_request import Profile
 from shardyard.workers.rank import process_tree, profiler
 from shardyard.workers.rank.profiler import Outcome, Profiler, Target
@@ -170,8 +171,8 @@ async def test_a_recording_is_the_trainers_own_compressed_and_masked(
 ) -> None:
     """What an actor that was killed has left of another one is removed."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    left = tmp_path / f"shardyard-profile-{os.getuid()}-left"
-    left.mkdir()
+    _, lock = open_locked(of_this_host("shardyard-profile-"), tmp_path)
+    os.close(lock)
 
     async def writes(order_: Profile, path: Path) -> int:
         assert stored(tmp_path) == {path.parent.name}

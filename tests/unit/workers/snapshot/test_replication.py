@@ -217,7 +217,7 @@ def test_a_peer_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pyte
 def test_an_actor_that_does_not_answer_stops_no_training(
     limit: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Until it sends a message: that of a copy that goes on, or a late answer. Then it is waited for again."""
+    """Until it sends a late answer or, if it was silent, that a copy goes on. Then it is waited for again."""
     ours, theirs = notifier_pair()
     with monkeypatch.context() as patch:
         patch.setattr(replication, limit, 0.01)
@@ -229,7 +229,12 @@ def test_an_actor_that_does_not_answer_stops_no_training(
             took_s.append(trainers.took_s)
     assert took_s == sorted(took_s), "a wait that is given up is no short copy"
     assert capsys.readouterr().out.count("the snapshot of step 1 has no copy on another node") == 1
-    for step, earlier in ((3, 0), (4, 3)):
+    if limit == "COPY_S":
+        ours.send(replication._MESSAGE.pack(0, 0.0))
+        trainers.notify(2)
+        trainers.wait()
+        assert trainers.took_s < 1.0, "a copy that goes on for so long holds up one step, not each"
+    for step, earlier in ((3, 0 if limit == "ANSWER_S" else 1), (4, 3)):
         ours.send(replication._MESSAGE.pack(earlier, 0.0))
         trainers.notify(step)
         answer = threading.Timer(0.05, ours.send, [replication._MESSAGE.pack(step, 4.0 + step)])

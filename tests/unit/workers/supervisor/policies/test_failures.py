@@ -238,7 +238,7 @@ def test_a_disk_under_optimizer_state_is_no_fault_of_the_training_code(code: str
     [
         ("uncorrectable ECC error encountered", True),
         ("uncorrectable NVLink error detected during the execution", True),
-        ("CUDA-capable device(s) is/are busy or unavailable", True),
+        ("CUDA-capable device(s) is/are busy or unavailable", False),
         ("an illegal memory access was encountered", False),
         ("device-side assert triggered", False),
         ("unspecified launch failure", False),

@@ -36,15 +36,18 @@ class Saving:
             self.write(*given)
 
         monkeypatch.setattr(LocalFolder, "write", write)
-        about: Any = SimpleNamespace(every=2, keep=9, final=final, export=False)
-        data = DataSpec(documents="packed")
-        spec = SimpleNamespace(checkpoint=about, steps=LAST, layout=Layout(), data=data)
-        mesh, run = make_mesh(spec.layout, torch.device("cpu")), SimpleNamespace(checkpoints=str(root))
-        parts: Any = SimpleNamespace(spec=spec, run=run, mesh=mesh, state_file=None, architecture=None)
+        self.callback = Checkpointing(*self.given(Layout(), final))
+
+    def given(self, layout: Layout, final: bool = True, export: bool = False) -> Any:
+        """The arguments of the callback in a run of this layout, of which this is the only rank."""
+        about = SimpleNamespace(every=2, keep=9, final=final, export=export)
+        spec = SimpleNamespace(checkpoint=about, steps=LAST, layout=layout, data=DataSpec(documents="packed"))
+        mesh, run = make_mesh(Layout(), torch.device("cpu")), SimpleNamespace(checkpoints=str(self.root))
+        parts = SimpleNamespace(spec=spec, run=run, mesh=mesh, state_file=None, architecture=None)
         shards = [ParamShard("a", (3,), (0,), torch.randn(3), frozenset())]
-        reporter: Any = SimpleNamespace(incident=lambda *one: self.incidents.append(one), of_job=lambda _: None)
-        state: Any = SimpleNamespace(newest_checkpoint=None)
-        self.callback = Checkpointing(parts, shards, state, lambda step: {"step": step}, reporter, Instruments())
+        reporter = SimpleNamespace(incident=lambda *one: self.incidents.append(one), of_job=lambda _: None)
+        state = SimpleNamespace(newest_checkpoint=None)
+        return parts, shards, state, lambda step: {"step": step}, reporter, Instruments()
 
     def write(self, *given: Any) -> None:
         self.writes += 1
@@ -109,6 +112,15 @@ def test_the_last_checkpoint_has_three_tries(saving: Saving) -> None:
     saving.failures = 2
     saving.ends(LAST, StopRequest.NO)
     assert saving.saved == [folder(LocalFolder(str(saving.root)), LAST)] and saving.writes == 3
+
+
+def test_an_export_waits_for_no_worker_with_a_clock_of_its_own(saving: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers 1 and above may be gone by then, and nothing ends a wait for them."""
+    layout = Layout.model_validate({"data": 2, "parameter_server": {"servers": 1, "mode": "stale", "bound": 2}})
+    callback = Checkpointing(*saving.given(layout, export=True))
+    monkeypatch.setattr(checkpointing, "verify_together", lambda *_: pytest.fail("it waits for the other workers"))
+    callback.finish(LAST, StopRequest.NO)
+    assert [cause for cause, _, _ in saving.incidents] == ["export_failed"], "there is no model to export"
 
 
 def test_a_checkpoint_says_how_its_model_has_read_documents(saving: Saving) -> None:
