@@ -266,6 +266,39 @@ def timed_events(share: float, steps: int) -> list[int]:
     return found
 
 
+def streams_of_timed_events() -> list[str]:
+    """The streams on which a step of ZeRO++ records timed events. torch sends its messages within streams of their own."""
+    from shardyard.workers.dry_run import fake_streams
+    from shardyard.workers.dry_run.one_step import dry_run
+    from shardyard.workers.spec import TrainSpec
+
+    from .dry_run import SPEC
+
+    found = set()
+
+    class Timed(fake_streams.Event):
+        def __init__(self, *given: Any, enable_timing: bool = False, **more: Any) -> None:
+            super().__init__(*given, **more)
+            self._timed = enable_timing
+
+        def record(self, stream: fake_streams.Stream | None = None) -> None:
+            super().record(stream)
+            if self._timed:
+                found.add((stream or torch.cuda.current_stream()).name)
+
+    _replace(torch.cuda, "Event", Timed)
+    layout = {"data": 2, "zero": 3, "zero_plus_plus": {"weights": "int8", "gradients": "int8"}}
+    spec = {
+        **SPEC,
+        "model": {"preset": "nano", "layers": 1},
+        "data": {"seq_len": 32},
+        "layout": layout,
+        "global_batch": 2,
+    }
+    dry_run(TrainSpec.model_validate(spec), 256)
+    return sorted(found)
+
+
 def snapshots(without: str) -> None:
     """Three steps with a snapshot of each; `without` what orders them."""
     from shardyard.workers.snapshot import shared_memory
