@@ -367,16 +367,18 @@ def checkpoints(without: str) -> None:
 
 
 def offloaded_activations(without: str) -> None:
-    """Two forward and backward passes of five blocks whose activations go to the host; `without` what orders them.
+    """Forward and backward passes of five blocks whose activations go to the host; `without` what orders them.
 
-    `free` and `take`: without the wait for a copy in that method.
+    The last backward pass fetches what it does not use, before that memory is used again. `free`, `take` and `give`: without the wait
+    for a copy in that method.
     """
     from torch import nn
 
-    from shardyard.strategies.activation_memory import copy_lane, offload
+    from shardyard.strategies.activation_memory import copy_lane, host_pool, offload
 
-    if without in ("free", "take"):
-        given, wait = getattr(offload._Kept, without), copy_lane.Done.wait_on_device
+    if without in ("free", "take", "give"):
+        owner = host_pool.HostPool if without == "give" else offload._Kept
+        given, wait = getattr(owner, without), copy_lane.Done.wait_on_device
 
         def without_waiting(*arguments: Any) -> Any:
             _replace(copy_lane.Done, "wait_on_device", lambda _: None)
@@ -385,13 +387,17 @@ def offloaded_activations(without: str) -> None:
             finally:
                 _replace(copy_lane.Done, "wait_on_device", wait)
 
-        _replace(offload._Kept, without, without_waiting)
+        _replace(owner, without, without_waiting)
     with detecting():
         _leave_out(without)
         blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8, device=CUDA), nn.GELU()) for _ in range(5)))
         offload.offload_activations(blocks)
         for _ in range(2):
             blocks(torch.zeros(4, 8, device=CUDA)).sum().backward()
+        loss = blocks(torch.zeros(4, 8, device=CUDA)).sum()
+        torch.autograd.grad(loss, [*blocks[3].parameters()])
+        del loss
+        blocks(torch.zeros(4, 8, device=CUDA))
 
 
 def offloaded_optimizer(without: str) -> int:
