@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shardyard.strategies.embedding_lookup import FEW, Embedding, _PaddedLookup, lookup
+from shardyard.strategies.embedding_lookup import FEW, Embedding, _kind, _PaddedLookup, lookup
 from shardyard.workers.models.decoder import PositionTable
 from shardyard.workers.models.norms import LayerNorm, RMSNorm
 
@@ -91,6 +92,10 @@ def test_few_tokens_get_the_kernel_of_many() -> None:
     assert found.grad is not None and expected.grad is not None
     torch.testing.assert_close(found.grad, expected.grad)
     assert counts == [FEW + 1]
+    with FakeTensorMode():
+        table = torch.empty(20, 3, dtype=torch.bfloat16, device="cuda")
+        kinds = [_kind(torch.empty(size), table) for size in (1, FEW, FEW + 1)]
+        assert (kinds, _kind(torch.empty(1), table.float())) == ([_PaddedLookup, _PaddedLookup, None], None)
 
 
 @pytest.mark.gpu
