@@ -3,9 +3,9 @@
 Replaces the instance's `forward` in place: parameter names, hooks of data strategies and checkpoints do not change. It is applied
 after recompute, which the compiler must see, and before data parallelism, whose hooks it must not see.
 
-Every start takes longer (tens of seconds on a CPU), and each node needs a compiler (of C++ for CPUs; of C for GPUs, where Triton builds
-its launchers with it). `workers/device_choices.py` says where it is the default. Memory: the compiler chooses what a block keeps.
-Traffic: unchanged.
+Every start takes longer (tens of seconds on a CPU), and each node needs Python's headers and a compiler (of C++ for CPUs; of C for GPUs,
+where Triton builds its launchers with it). `workers/device_choices.py` says where it is the default. Memory: the compiler chooses what
+a block keeps. Traffic: unchanged.
 
 Where a schedule runs backward passes in two halves, modules with parameters of their own run as they are, between compiled regions. A
 compiled region is one node of autograd's graph, which computes all its gradients at once. If it had a weight, the second half would
@@ -13,6 +13,7 @@ compute every gradient again (pytorch issue 161904). Without one it runs in the 
 """
 
 import importlib.util
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -94,25 +95,37 @@ def _whole_compiler() -> dict[str, Any]:
             "compiling for a CPU needs a C++ compiler on every node, and this node has none.",
             "Install g++, or set compile to false.",
         )
+    if not cxx_compiler.includes_python(found):
+        raise Refusal("compile", f"compiling for a CPU needs {_NO_HEADERS}", _INSTALL.format(_HEADERS))
     return {"cpp.cxx": (None, str(cxx_compiler.whole(found, cxx_compiler.own_folder())))}
 
 
-_NO_TRITON: Final = "compiling for a GPU needs Triton, and this node's torch came without it."
-_NO_COMPILER: Final = (
-    "compiling for a GPU needs a C compiler on every node for Triton's launchers, and this node has none."
-)
+_INSTALL: Final = "Install {}, or set compile to false."
+_HEADERS: Final = f"Python's headers (python{sys.version_info.major}.{sys.version_info.minor}-dev)"
+_NO_HEADERS: Final = "Python's headers on every node, and this node's compiler cannot include Python.h."
 
 
 def missing_for_gpus() -> str | None:
     """Why Triton cannot run here; None if it can."""
+    missing = _missing_for_gpus()
+    return None if missing is None else missing[0]
+
+
+def _missing_for_gpus() -> tuple[str, str] | None:
+    """What Triton lacks here, and what to install."""
     if importlib.util.find_spec("triton") is None:
-        return _NO_TRITON
-    return _NO_COMPILER if cxx_compiler.found_for_c() is None else None
+        return "compiling for a GPU needs Triton, and this node's torch came without it.", "triton"
+    compiler = cxx_compiler.found_for_c()
+    if compiler is None:
+        return (
+            "compiling for a GPU needs a C compiler on every node for Triton's launchers, and this node has none.",
+            "gcc",
+        )
+    return None if cxx_compiler.includes_python(compiler) else (f"compiling for a GPU needs {_NO_HEADERS}", _HEADERS)
 
 
 def _check_triton() -> None:
     """Raise `Refusal` if Triton cannot run here. It would fail in the first step."""
-    missing = missing_for_gpus()
+    missing = _missing_for_gpus()
     if missing is not None:
-        install = "triton" if missing == _NO_TRITON else "gcc"
-        raise Refusal("compile", missing, f"Install {install}, or set compile to false.")
+        raise Refusal("compile", missing[0], _INSTALL.format(missing[1]))

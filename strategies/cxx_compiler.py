@@ -8,6 +8,8 @@ compiler, since Inductor recognises GCC and Clang by their names.
 
 import os
 import shutil
+import subprocess
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -47,6 +49,13 @@ def found_for_c() -> str | None:
     """The path of the C compiler: `CC` if it is set, else the first of `C_COMPILERS` that this machine has."""
     names = [os.environ["CC"]] if os.environ.get("CC") else C_COMPILERS
     return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def includes_python(compiler: str) -> bool:
+    """Whether `compiler` finds Python.h and all that it includes, looking where Inductor and Triton look: about 0.3 s."""
+    headers = sysconfig.get_path("include", "posix_prefix")
+    command = [compiler, f"-I{headers}", "-E", "-x", "c", "-", "-o", os.devnull]
+    return subprocess.run(command, input=b"#include <Python.h>\n", capture_output=True, check=False).returncode == 0
 
 
 def own_folder() -> Path:

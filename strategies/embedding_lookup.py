@@ -1,16 +1,20 @@
 """Embedding lookup whose gradient is summed in fp32 and rounded once, whatever the compute dtype.
 
 torch's kernel for CPUs adds up a row's gradients in the table's dtype, token by token. bf16 then loses tens of per cent of a row
-that thousands of tokens use, such as that of a space. For CUDA torch sums in fp32.
+that thousands of tokens use, such as that of a space. For CUDA torch has two kernels: for more than 3,072 tokens one that sums in fp32,
+and for fewer one that adds sums of 32 tokens in the table's dtype. So here fewer tokens are padded, to get the first one.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor, Shard
+
+#: The most tokens for which CUDA adds up in the table's dtype.
+FEW: Final = 3072
 
 
 class Embedding(nn.Embedding):
@@ -23,14 +27,24 @@ class Embedding(nn.Embedding):
 
 def lookup(tokens: Tensor, table: Tensor) -> Tensor:
     """The rows of `table` [rows, dim] that `tokens` [...] select: [..., dim]. A DTensor's table may be sharded by columns."""
-    if table.device.type != "cpu" or table.dtype.itemsize > 2:
+    kind = _kind(tokens, table)
+    if kind is None:
         return F.embedding(tokens, table)
     if isinstance(table, DTensor):
         assert isinstance(tokens, DTensor) and table.placements == (Shard(1),)
         own = lookup(tokens.to_local(), table.to_local())
         return DTensor.from_local(own, table.device_mesh, [Shard(own.dim() - 1)], run_check=False)
-    rows: Tensor = _Lookup.apply(tokens, table)  # type: ignore[no-untyped-call]
+    rows: Tensor = kind.apply(tokens, table)  # type: ignore[no-untyped-call]
     return rows
+
+
+def _kind(tokens: Tensor, table: Tensor) -> type["_Lookup"] | None:
+    """How the gradient is summed; None: as torch does."""
+    if table.dtype.itemsize > 2:
+        return None
+    if table.device.type == "cpu":
+        return _Lookup
+    return _PaddedLookup if table.device.type == "cuda" and tokens.numel() <= FEW else None
 
 
 class _Lookup(torch.autograd.Function):
@@ -50,3 +64,13 @@ class _Lookup(torch.autograd.Function):
         whole = grad.new_zeros(ctx.rows, grad.shape[-1])
         whole[used] = sums.to(grad.dtype)
         return None, whole
+
+
+class _PaddedLookup(_Lookup):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        (tokens,), grad = ctx.saved_tensors, grads[0].flatten(0, -2)
+        padding = FEW + 1 - len(grad)
+        tokens, grad = F.pad(tokens.flatten(), (0, padding)), F.pad(grad, (0, 0, 0, padding))  # row 0 gets zeros
+        return None, torch.ops.aten.embedding_dense_backward(grad, tokens, ctx.rows, -1, False)

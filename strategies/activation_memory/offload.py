@@ -9,23 +9,24 @@ in a pipeline what two more of each stage keep, whose forward pass was the last:
 - Backward, block i−1's tensors are copied up on another side stream while block i runs. Tensors that are not freed yet, as those of the
   last blocks, are not copied.
 
-Host memory is pinned, from torch's allocator, which keeps what it has pinned and so pins nothing again in later steps.
+What one call of a block keeps is in one piece of pinned host memory, which later calls use again (`host_pool.py`).
 `host_optimizer.py` moves the optimizer, `data_parallel/fsdp.py` parameters. If the device is a CPU, the path is the same: the copy then
 costs memory and frees none.
 """
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from .copy_lane import CopyLane, Done, host_like
+from .copy_lane import CopyLane, host_like
+from .host_pool import HostPool, Piece
 from .version_counter import version
 
 
@@ -70,9 +71,10 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 class _Offload:
-    """What the blocks of a model part share: a stream per direction, and the tensors that are still on the device."""
+    """What the blocks of a model part share: host memory, a stream per direction, and the tensors that are still on the device."""
 
     def __init__(self) -> None:
+        self.pool = HostPool()
         self._lanes: tuple[CopyLane, CopyLane] | None = None
         self.leaving: list[_Kept] = []  # of blocks whose tensors are copied down, and not freed yet; at most two
         self._newest: Callable[[], _Kept | None] = lambda: None
@@ -119,7 +121,7 @@ class _Kept:
         self._users: list[int] = []  # those that have not taken the tensor yet
         self._numbers: dict[_Memory, int] = {}
         self._device = torch.device("cpu")
-        self._done = Done(None)  # the copies in the direction of the last ones
+        self._piece: Piece  # has the hosts, and the end of the last copies in one direction
         self._freed = self._used = False
 
     def add(self, tensor: torch.Tensor) -> int:
@@ -133,7 +135,6 @@ class _Kept:
             return number
         self._numbers[memory] = len(self.tensors)
         self.tensors.append(tensor)
-        self._hosts.append(host_like(tensor))
         self._versions.append(version(tensor))
         self._users.append(1)
         return len(self.tensors) - 1
@@ -152,14 +153,17 @@ class _Kept:
         self._numbers.clear()
         found = [tensor for tensor in self.tensors if tensor is not None]
         self._device = found[0].device
+        self._piece = self._offload.pool.take(max(1, sum(map(_room, found))), self._device)
+        weakref.finalize(self, self._offload.pool.give, self._piece).atexit = False
+        self._hosts = list(_places(found, self._piece.content))
         down, _ = self._lanes()
         down.after_current()
-        self._done = down.run(lambda: _copy(found, self._hosts))
+        self._piece.done = down.run(lambda: _copy(found, self._hosts))
 
     def free(self) -> None:
         """Free the device's memory, whose next use comes after the copy."""
         self.check()
-        self._done.wait_on_device()
+        self._piece.done.wait_on_device()
         self.tensors, self._freed = [None] * len(self._hosts), True
 
     def check(self) -> None:
@@ -182,7 +186,7 @@ class _Kept:
         found = [torch.empty_like(host, device=self._device) for host in self._hosts]
         _, up = self._lanes()
         up.after_current()  # the memory may be that of tensors that it still reads
-        self._done = up.run(lambda: _copy(self._hosts, found))
+        self._piece.done = up.run(lambda: _copy(self._hosts, found))
         self.tensors = list(found)
 
     def take(self, number: int) -> torch.Tensor:
@@ -191,7 +195,7 @@ class _Kept:
             self._used = True
             self._offload.stay(self)
             self.fetch()
-            self._done.wait_on_device()  # also for a copy down: its tensors are freed after their use
+            self._piece.done.wait_on_device()  # also for a copy down: its tensors are freed after their use
             before = self.before()
             if before is not None:
                 before.fetch()
@@ -223,6 +227,28 @@ def _in_a_row(tensor: torch.Tensor) -> torch.Tensor | None:
             return None
         filled *= size
     return tensor.as_strided((filled,), (1,)) if _storage(tensor) else None
+
+
+#: Tensors in a piece begin at multiples of this many bytes.
+_ALIGNED: Final = 512
+
+
+def _room(tensor: torch.Tensor) -> int:
+    """The bytes that a tensor takes in a piece; none if it has no address, as of a subclass that is made of several."""
+    return -(-tensor.nbytes // _ALIGNED) * _ALIGNED if _storage(tensor) else 0
+
+
+def _places(tensors: list[torch.Tensor], content: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Memory on the host for a copy of each tensor, in the order of its elements: in `content` if it takes room there."""
+    start = 0
+    for tensor in tensors:
+        if room := _room(tensor):
+            like = torch.empty_like(tensor, device="meta")
+            place = content[start : start + tensor.nbytes].view(tensor.dtype)
+            yield place.as_strided(like.shape, like.stride(), place.storage_offset())
+            start += room
+        else:
+            yield host_like(tensor)
 
 
 def _copy(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:

@@ -16,13 +16,13 @@ def in_memory(setting: Setting, own: int) -> int:
     return round((1 + setting.moments) * state + _directions(setting) * buffers)
 
 
-def parameters_in_memory(setting: Setting, own: int, modules: int, largest: int) -> int:
-    """Of the host for offloaded parameters and their gradients, in host memory with the optimizer's moments.
+def parameters_in_memory(setting: Setting, own: int, pinned: int, modules: int, largest: int) -> int:
+    """Of the host for offloaded parameters and their gradients, `pinned` bytes each, in host memory with the optimizer's moments.
 
     On a disk: gradients, and buffers for the param shards of the `largest` of the rank's `modules`, in numbers.
     """
     if setting.memory_options.offload.to != "disk":
-        return (2 + setting.moments) * setting.master * own
+        return 2 * pinned + setting.moments * setting.master * own
     return setting.master * (own + min(PARAMETER_BUFFERS, modules) * largest)
 
 

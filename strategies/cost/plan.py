@@ -364,14 +364,23 @@ def _host(rank: Rank) -> dict[str, int]:
     own = rank.own
     found = {}
     if offload.parameters:
-        found["parameters"] = moved_state.parameters_in_memory(setting, own, rank.blocks + 1, rank.module_shard)
+        modules = rank.blocks + 1
+        found["parameters"] = moved_state.parameters_in_memory(setting, own, rank.pinned, modules, rank.module_shard)
     if offload.optimizer or (offload.parameters and offload.to == "disk"):
         found["optimizer"] = moved_state.in_memory(setting, own)
     if offload.activations:
-        found["activations"] = round(setting.tokens * _of_largest(setting) * rank.in_flight(rank.in_stages))
+        found["activations"] = round(setting.tokens * _of_largest(setting) * _copied_passes(rank))
     if setting.snapshots:
         found[SNAPSHOTS] = fullest_bytes(setting, rank.kept, rank.largest, rank.place)
     return found
+
+
+def _copied_passes(rank: Rank) -> float:
+    """The most blocks whose activations have been on the host at once: each stage has memory of its own for them (`host_pool.py`)."""
+    apart = (
+        [blocks * (number == at) for at, blocks in enumerate(rank.in_stages)] for number in range(len(rank.in_stages))
+    )
+    return sum(map(rank.in_flight, apart))
 
 
 def _notes(setting: Setting) -> tuple[str, ...]:

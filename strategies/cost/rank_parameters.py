@@ -23,6 +23,7 @@ class Rank:
     kept: float  # of the shard, those that its snapshots have
     block: int  # numbers of one block
     unshared: int  # of one block, those that no other rank of its sharding group has a part of: experts of ZeRO-3
+    pinned: int  # bytes of its shards if each is in host memory of its own, of which torch pins powers of two
     module_shard: int  # of the largest module that ZeRO-3 gathers as one, as it shards it
     embed: int
     table: int  # of the embedding's table, of a model in one stage
@@ -75,6 +76,7 @@ def rank_at(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         shard=blocks * chunks(block, setting.cut) + chunks(ends, setting.cut),
         copied=chunks(copies, setting.cut),
         padded=blocks * padded(block, setting.cut) + padded(ends, setting.cut),
+        pinned=blocks * _pinned(setting, block) + _pinned(setting, ends),
         module_shard=max(chunks(block, setting.cut) if blocks else 0, chunks(ends, setting.cut)),
         secondary=zero_plus_plus.secondary_bytes(setting, [*block * blocks, *ends]),
         largest=max(weight.elements for weight in (*(block if blocks else ()), *ends)),
@@ -92,6 +94,11 @@ def rank_at(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
         largest_inside=max(weight.elements for weight in block),
         last=last,
     )
+
+
+def _pinned(setting: Setting, weights: Sequence[Weight]) -> int:
+    sizes = (setting.master * weight.chunk(setting.cut) for weight in weights)
+    return sum(size if setting.device == "cpu" else 1 << (size - 1).bit_length() for size in sizes if size)
 
 
 def _packed(setting: Setting, weights: Sequence[Weight]) -> int:

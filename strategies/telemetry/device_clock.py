@@ -25,11 +25,17 @@ class HostClock:
 
 
 class CudaClock:
-    """Events on the current stream: taking one waits for nothing."""
+    """Events on the stream that is current when the clock is made: taking one waits for nothing.
+
+    Within other streams too, such as those in which torch's `fully_shard` sends: between events of two streams there is no time.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.current_stream(device)
 
     def now(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(self._stream)
         return event
 
     def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
@@ -38,4 +44,4 @@ class CudaClock:
 
 
 def clock_of(device: torch.device) -> Clock:
-    return CudaClock() if device.type == "cuda" else HostClock()
+    return CudaClock(device) if device.type == "cuda" else HostClock()

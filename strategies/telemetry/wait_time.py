@@ -6,7 +6,7 @@ Code that needs such a result waits through `wait_on` (`current.py`), or within 
 action is `busy` again. What is no part of a step, as validation, is `excluded`. CPUs are read by `perf_counter`; CUDA by events on the
 stream that computes, which passes the second one when the collective is done. What is compiled is not looked into.
 Events cost the host's time, so on CUDA only some steps are measured (`step_sampling.py`); the others take no moment.
-Not seen: what torch's `fully_shard` waits for by itself, which is all of ZeRO-3's on CUDA and the sums between HSDP's groups.
+Not seen: what torch's `fully_shard` waits for by itself, which is all of ZeRO-3's and ZeRO++'s on CUDA and the sums between HSDP's groups.
 """
 
 import time

@@ -23,3 +23,8 @@ def test_events_that_cost_much_are_recorded_in_few_steps_and_in_those_that_are_p
     # The lap that ends a step takes the first moment of the next one.
     assert many == {1, 2, *(step for step in range(1, STEPS + 1) if step % 3 == 0), *PROBED}
     assert found[-1] == 0
+
+
+def test_all_timed_events_are_on_the_stream_that_computes(device: FakeDevice) -> None:
+    """The time between events of several streams is no time of a rank: waits that others' work hides would count as waits."""
+    assert device.call("streams_of_timed_events") == ["the default stream"]

@@ -71,7 +71,7 @@ def test_an_optimizer_on_the_host_waits_for_the_buckets_alone(device: FakeDevice
     assert device.call("offloaded_optimizer", "") <= 3 * 5 * 2
 
 
-@pytest.mark.parametrize("without", ["", "wait_stream", "wait_event", "free", "take"])
+@pytest.mark.parametrize("without", ["", "wait_stream", "wait_event", "free", "take", "give"])
 def test_offloaded_activations_are_there_when_they_are_read(without: str, device: FakeDevice) -> None:
     _races_only_if(without, device, "offloaded_activations")
 

@@ -266,6 +266,39 @@ def timed_events(share: float, steps: int) -> list[int]:
     return found
 
 
+def streams_of_timed_events() -> list[str]:
+    """The streams on which a step of ZeRO++ records timed events. torch sends its messages within streams of their own."""
+    from shardyard.workers.dry_run import fake_streams
+    from shardyard.workers.dry_run.one_step import dry_run
+    from shardyard.workers.spec import TrainSpec
+
+    from .dry_run import SPEC
+
+    found = set()
+
+    class Timed(fake_streams.Event):
+        def __init__(self, *given: Any, enable_timing: bool = False, **more: Any) -> None:
+            super().__init__(*given, **more)
+            self._timed = enable_timing
+
+        def record(self, stream: fake_streams.Stream | None = None) -> None:
+            super().record(stream)
+            if self._timed:
+                found.add((stream or torch.cuda.current_stream()).name)
+
+    _replace(torch.cuda, "Event", Timed)
+    layout = {"data": 2, "zero": 3, "zero_plus_plus": {"weights": "int8", "gradients": "int8"}}
+    spec = {
+        **SPEC,
+        "model": {"preset": "nano", "layers": 1},
+        "data": {"seq_len": 32},
+        "layout": layout,
+        "global_batch": 2,
+    }
+    dry_run(TrainSpec.model_validate(spec), 256)
+    return sorted(found)
+
+
 def snapshots(without: str) -> None:
     """Three steps with a snapshot of each; `without` what orders them."""
     from shardyard.workers.snapshot import shared_memory
@@ -334,16 +367,18 @@ def checkpoints(without: str) -> None:
 
 
 def offloaded_activations(without: str) -> None:
-    """Two forward and backward passes of five blocks whose activations go to the host; `without` what orders them.
+    """Forward and backward passes of five blocks whose activations go to the host; `without` what orders them.
 
-    `free` and `take`: without the wait for a copy in that method.
+    The last backward pass fetches what it does not use, before that memory is used again. `free`, `take` and `give`: without the wait
+    for a copy in that method.
     """
     from torch import nn
 
-    from shardyard.strategies.activation_memory import copy_lane, offload
+    from shardyard.strategies.activation_memory import copy_lane, host_pool, offload
 
-    if without in ("free", "take"):
-        given, wait = getattr(offload._Kept, without), copy_lane.Done.wait_on_device
+    if without in ("free", "take", "give"):
+        owner = host_pool.HostPool if without == "give" else offload._Kept
+        given, wait = getattr(owner, without), copy_lane.Done.wait_on_device
 
         def without_waiting(*arguments: Any) -> Any:
             _replace(copy_lane.Done, "wait_on_device", lambda _: None)
@@ -352,13 +387,17 @@ def offloaded_activations(without: str) -> None:
             finally:
                 _replace(copy_lane.Done, "wait_on_device", wait)
 
-        _replace(offload._Kept, without, without_waiting)
+        _replace(owner, without, without_waiting)
     with detecting():
         _leave_out(without)
         blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8, device=CUDA), nn.GELU()) for _ in range(5)))
         offload.offload_activations(blocks)
         for _ in range(2):
             blocks(torch.zeros(4, 8, device=CUDA)).sum().backward()
+        loss = blocks(torch.zeros(4, 8, device=CUDA)).sum()
+        torch.autograd.grad(loss, [*blocks[3].parameters()])
+        del loss
+        blocks(torch.zeros(4, 8, device=CUDA))
 
 
 def offloaded_optimizer(without: str) -> int:

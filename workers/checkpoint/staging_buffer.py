@@ -11,7 +11,7 @@ import torch
 
 from ...strategies.activation_memory.state_file import StateFile
 from ...strategies.param_shard import ParamShard
-from ..pinned_memory import CudaPinning, PinnedMemory
+from ...strategies.pinned_memory import CudaPinning, PinnedMemory
 from . import safetensors_header
 from .manifest import Tensor, TensorSlice
 

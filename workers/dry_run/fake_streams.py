@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
+from ...strategies import pinned_memory
 from .fake_tensors import unset_fake_temporarily
 from .vector_clocks import Actor, host
 
@@ -122,8 +123,15 @@ class _Streams:
         host().follow(self.current().clock)
 
 
+class _Pageable:
+    """Host memory in place of pinned memory; fake if tensors are."""
+
+    def __init__(self, size: int, _: pinned_memory.Pinning) -> None:
+        self.content = torch.empty(size, dtype=torch.uint8)
+
+
 def install() -> None:
-    """Replace torch's attributes. Once per process; `answer_as` says which device it is."""
+    """Replace torch's attributes, and what calls its runtime. Once per process; `answer_as` says which device it is."""
     streams = _Streams()
     cuda: Any = torch.cuda
     cuda.Stream, cuda.Event = Stream, Event
@@ -142,6 +150,7 @@ def install() -> None:
     tensor: Any = torch.Tensor
     tensor.record_stream = lambda self, stream: None  # noqa: ARG005
     tensor.pin_memory = lambda self, device=None: self  # noqa: ARG005
+    cast(Any, pinned_memory).PinnedMemory = _Pageable
     _name_memory()
     _keep_meshes_real()
 

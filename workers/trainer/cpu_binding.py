@@ -1,9 +1,11 @@
 """Binds the trainer of a GPU rank to cores beside its GPU: an equal share of those of the GPU's NUMA node.
 
-The other GPUs of that NUMA node have the other shares, whether ranks use them or not, so that no rank needs to know of another.
+The other GPUs of that NUMA node have the other shares, whether ranks use them or not, so that no rank needs to know of another. If a
+container has a CPU set of its own, only GPUs that this container can use have shares.
 Memory follows the cores: Linux allocates a page on the NUMA node of the core that first writes to it.
 """
 
+import contextlib
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ class CpuShare:
 
 def bind_beside(device: torch.device) -> CpuShare | None:
     """Bind this process, all its threads included, to its GPU's share. None, and no change, where the share is unknown."""
-    share = share_of(_pci_address(device), os.sched_getaffinity(0))
+    share = share_of(_pci_address(device), os.sched_getaffinity(0), usable=usable_gpus())
     if share is not None:
         bind(share)
         print(f"bound to {share.cores} cores of NUMA node {share.numa_node}")  # noqa: T201  (into the rank's log)
@@ -51,8 +53,31 @@ def _pci_address(device: torch.device) -> str:
         return ""
 
 
-def share_of(gpu: str, allowed: Collection[int], sysfs: Path = _SYSFS) -> CpuShare | None:
-    """The share of the GPU with this PCI address of the `allowed` CPUs. None if sysfs does not say, or if there are too few cores."""
+def usable_gpus() -> frozenset[str]:
+    """The PCI addresses of the GPUs that this container can use, also those that Ray hides from this rank. Empty without NVML."""
+    found: set[str] = set()
+    try:
+        import pynvml as nvml
+    except ImportError:
+        return frozenset()
+    with contextlib.suppress(nvml.NVMLError):
+        nvml.nvmlInit()
+        try:
+            for number in range(nvml.nvmlDeviceGetCount()):
+                pci = nvml.nvmlDeviceGetPciInfo(nvml.nvmlDeviceGetHandleByIndex(number))
+                found.add(f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0")
+        finally:
+            nvml.nvmlShutdown()
+    return frozenset(found)
+
+
+def share_of(
+    gpu: str, allowed: Collection[int], sysfs: Path = _SYSFS, usable: Collection[str] = frozenset()
+) -> CpuShare | None:
+    """The share of the GPU with this PCI address of the `allowed` CPUs. None if sysfs does not say, or if there are too few cores.
+
+    `usable`: the GPUs that this container can use, as far as they are known. sysfs has all of the machine's.
+    """
     devices = sysfs / "bus/pci/devices"
     own = devices / gpu
     node = _number(own / "numa_node")
@@ -61,7 +86,11 @@ def share_of(gpu: str, allowed: Collection[int], sysfs: Path = _SYSFS) -> CpuSha
     kind = (_text(own / "vendor"), _text(own / "class"))
     same_kind = (one for one in devices.iterdir() if (_text(one / "vendor"), _text(one / "class")) == kind)
     peers = sorted(one.name for one in same_kind if _number(one / "numa_node") == node)
-    cores = _cores(parse_cpus(_text(own / "local_cpulist")) & set(allowed), sysfs)
+    local = parse_cpus(_text(own / "local_cpulist"))
+    # Containers without CPU sets of their own may all use all CPUs, and other containers' GPUs take their shares.
+    if gpu in usable and not local <= set(allowed):
+        peers = [one for one in peers if one in usable]
+    cores = _cores(local & set(allowed), sysfs)
     count, place = len(peers), peers.index(gpu)
     mine = cores[len(cores) * place // count : len(cores) * (place + 1) // count]
     if len(cores) < count:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..pinned_memory import Pinning
+from ...strategies.pinned_memory import Pinning
 from ..snapshot import shared_memory
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from ...strategies.param_shard import ParamShard
-from ..pinned_memory import CudaPinning, Pinning
+from ...strategies.pinned_memory import CudaPinning, Pinning
 from ..snapshot import shared_memory
 from ..snapshot.header import aligned
 from .segment_mapping import SegmentMapping

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from shardyard.workers.pinned_memory import CudaPinning
+from shardyard.strategies.pinned_memory import CudaPinning
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.trainer.callbacks.snapshotting import Snapshotting
 from shardyard.workers.trainer.optimizer import optimizer_shards

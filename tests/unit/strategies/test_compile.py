@@ -1,13 +1,15 @@
 """A spec with compile is refused on a node without the compiler that it needs, before the first step."""
 
 import importlib.util
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from shardyard.strategies.compile import apply_compile
+from shardyard.strategies.compile import apply_compile, missing_for_gpus
 from shardyard.strategies.layout import Refusal
 
 
@@ -54,3 +56,19 @@ def test_a_torch_without_triton_is_refused(tools: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(Refusal, match="Triton"):
         apply_compile([nn.Linear(2, 2)], torch.device("cuda"))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_compiler_without_python_headers_is_refused(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node's own compilers, with the headers and without."""
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: real("torch" if name == "triton" else name))
+    assert missing_for_gpus() is None
+    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
+    with pytest.raises(Refusal, match=r"cannot include Python\.h") as refused:
+        apply_compile([nn.Linear(2, 2)], torch.device(device))
+    assert f"python3.{sys.version_info.minor}-dev" in refused.value.remedy
+    assert missing_for_gpus() is not None

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from shardyard.strategies.embedding_lookup import Embedding, lookup
+from shardyard.strategies.embedding_lookup import FEW, Embedding, _kind, _PaddedLookup, lookup
 from shardyard.workers.models.decoder import PositionTable
 from shardyard.workers.models.norms import LayerNorm, RMSNorm
 
-TOKENS, DIM, FEW = 8192, 32, 14
+TOKENS, DIM, FEW_ROWS = 8192, 32, 14
 #: Of one rounding of inputs, and one of the result: bf16 keeps 8 bits, fp16 11.
 BOUNDS = {torch.bfloat16: 0.005, torch.float16: 0.001}
 
@@ -47,7 +49,7 @@ def test_a_layer_learns_what_it_does_in_float64(name: str, dtype: torch.dtype) -
     for parameter in layer.parameters():
         assert parameter.dtype == dtype
     looks_up = isinstance(layer, nn.Embedding)
-    given = torch.randint(0, FEW, (TOKENS,)) if looks_up else torch.randn(TOKENS, DIM).to(dtype)
+    given = torch.randint(0, FEW_ROWS, (TOKENS,)) if looks_up else torch.randn(TOKENS, DIM).to(dtype)
     out = layer(given)
     grad = (0.1 * torch.randn(out.shape) + 0.05).to(dtype)  # sums that grow with the tokens
     out.backward(grad)
@@ -69,6 +71,45 @@ def test_rows_and_gradients_have_their_places(shape: tuple[int, ...]) -> None:
     other.backward(grad.double())
     assert found.grad is not None and expected.grad is not None
     torch.testing.assert_close(found.grad, expected.grad.to(torch.bfloat16))
+
+
+def test_few_tokens_get_the_kernel_of_many() -> None:
+    """CUDA's kernel for few adds up in bf16."""
+    counts: list[int] = []
+
+    class Counted(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.embedding_dense_backward.default:
+                counts.append(args[1].numel())
+            return func(*args, **(kwargs or {}))
+
+    tokens = torch.randint(0, 20, (2, 7))
+    found, expected = (torch.zeros(20, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    grad = torch.randn(2, 7, 3, dtype=torch.float64)
+    with Counted():
+        _PaddedLookup.apply(tokens, found).backward(grad)  # type: ignore[no-untyped-call]
+    lookup(tokens, expected).backward(grad)
+    assert found.grad is not None and expected.grad is not None
+    torch.testing.assert_close(found.grad, expected.grad)
+    assert counts == [FEW + 1]
+    with FakeTensorMode():
+        table = torch.empty(20, 3, dtype=torch.bfloat16, device="cuda")
+        kinds = [_kind(torch.empty(size), table) for size in (1, FEW, FEW + 1)]
+        assert (kinds, _kind(torch.empty(1), table.float())) == ([_PaddedLookup, _PaddedLookup, None], None)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("tokens", [FEW, FEW + 1])
+def test_a_gpu_sums_the_gradients_of_few_and_of_many_tokens_in_fp32(tokens: int) -> None:
+    torch.manual_seed(0)
+    layer = Embedding(256, DIM, device="cuda", dtype=torch.bfloat16)
+    exact = copy.deepcopy(layer).double()
+    given = torch.randint(0, FEW_ROWS, (tokens,), device="cuda")
+    grad = (0.1 * torch.randn(tokens, DIM, device="cuda") + 0.05).bfloat16()
+    layer(given).backward(grad)
+    exact(given).backward(grad.double())
+    assert apart(layer.weight.grad, exact.weight.grad) < BOUNDS[torch.bfloat16]
 
 
 def apart(found: Any, exact: Any) -> float:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from shardyard.strategies.activation_memory import offload
+from shardyard.strategies.activation_memory import host_pool, offload
 
 
 def blocks(count: int = 6) -> nn.Sequential:
@@ -194,3 +194,20 @@ def test_without_gradients_nothing_is_kept() -> None:
     with torch.no_grad():
         model(torch.ones(3, 4))
     assert model(torch.ones(3, 4)).requires_grad
+
+
+def test_later_steps_use_the_host_memory_of_the_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Noted(offload.Piece):
+        def __init__(self, size: int, device: torch.device) -> None:
+            super().__init__(size, device)
+            made.append(size)
+
+    monkeypatch.setattr(host_pool, "Piece", Noted)
+    model = blocks()
+    offload.offload_activations(model)
+    for _ in range(3):
+        gradients(model)
+        gc.collect()
+    assert len(made) == 6

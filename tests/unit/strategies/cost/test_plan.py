@@ -80,6 +80,10 @@ def test_offloaded_activations_are_those_of_two_blocks_and_on_the_host_of_all_pa
         for layout in ({"micro_batch": 1}, {"pipeline": 2, "schedule": "gpipe", "micro_batch": 1})
     )
     assert two.host["activations"] == 2 * one.host["activations"]  # half of the blocks, four passes in flight
+    # Each stage has memory of its own, on the last rank for three passes and for one; it never holds more than three at once.
+    loop = {"pipeline": 2, "schedule": "interleaved", "micro_batch": 1}
+    whole = of(loop, offload={"activations": True}, global_batch=4, **deep).host["activations"]
+    assert whole == (3 + 1) * 2 * one.host["activations"] / 8
 
 
 @pytest.mark.parametrize("layout", [{"data": 2}, {"data": 2, "zero": 1}, {"data": 4, "shard": 2, "zero": 3}], ids=str)

@@ -1,6 +1,7 @@
 """sysfs as written trees, and the binding itself on the real kernel."""
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from shardyard.workers.trainer import cpu_binding
-from shardyard.workers.trainer.cpu_binding import CpuShare, bind, bind_beside, parse_cpus, share_of
+from shardyard.workers.trainer.cpu_binding import CpuShare, bind, bind_beside, parse_cpus, share_of, usable_gpus
 
 GPU = {"vendor": "0x10de", "class": "0x030200"}
 
@@ -57,6 +58,47 @@ def test_cores_that_the_container_may_not_use_are_in_no_share(tmp_path: Path) ->
     assert share_of("0000:01:00.0", {0, 8}, tmp_path) is None, "fewer cores than GPUs"
 
 
+def test_a_container_with_cores_of_its_own_divides_them_among_its_own_gpus(tmp_path: Path) -> None:
+    """sysfs has the GPUs of all containers of the machine."""
+    machine(tmp_path, FOUR, TWO_NODES)
+    own, pair = {1, 2, 3, 9, 10, 11}, {"0000:01:00.0", "0000:41:00.0"}
+    alone = share_of("0000:41:00.0", own, tmp_path, usable={"0000:41:00.0", "0000:81:00.0"})
+    assert alone == CpuShare(0, frozenset(own), 3)
+    assert share_of("0000:41:00.0", own, tmp_path, usable=pair) == CpuShare(0, frozenset({2, 3, 10, 11}), 2)
+    shared = share_of("0000:41:00.0", range(16), tmp_path, usable={"0000:41:00.0"})
+    assert shared == CpuShare(0, frozenset({2, 3, 10, 11}), 2), "other containers may use these cores, too"
+    assert share_of("0000:41:00.0", own, tmp_path, usable=set()) == CpuShare(0, frozenset({2, 3, 10, 11}), 2)
+
+
+def nvml(addresses: list[tuple[int, int, int]], error: int | None = None) -> SimpleNamespace:
+    """The module `pynvml` on a machine with these GPUs, or whose NVML does not start."""
+    import pynvml
+
+    def start() -> None:
+        if error is not None:
+            raise pynvml.NVMLError(error)
+
+    return SimpleNamespace(
+        NVMLError=pynvml.NVMLError,
+        nvmlInit=start,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: len(addresses),
+        nvmlDeviceGetHandleByIndex=lambda number: number,
+        nvmlDeviceGetPciInfo=lambda number: SimpleNamespace(
+            **dict(zip(("domain", "bus", "device"), addresses[number], strict=True))
+        ),
+    )
+
+
+def test_the_containers_gpus_are_those_of_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml([(0, 0x41, 0), (1, 0xC1, 2)]))
+    assert usable_gpus() == {"0000:41:00.0", "0001:c1:02.0"}
+    monkeypatch.setitem(sys.modules, "pynvml", nvml([], error=9))  # no driver
+    assert usable_gpus() == set()
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert usable_gpus() == set()
+
+
 def test_where_sysfs_does_not_say_nothing_is_bound(tmp_path: Path) -> None:
     machine(tmp_path, {"0000:01:00.0": -1}, {})
     assert share_of("0000:01:00.0", range(16), tmp_path) is None
@@ -98,7 +140,7 @@ def test_a_gpu_is_found_by_the_address_that_torch_reports(
 ) -> None:
     cpu = min(os.sched_getaffinity(0))
     machine(tmp_path, {"0001:c1:00.0": 1}, {1: str(cpu)})
-    monkeypatch.setattr(cpu_binding.share_of, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(cpu_binding.share_of, "__defaults__", (tmp_path, ()))
     reported = SimpleNamespace(pci_domain_id=1, pci_bus_id=0xC1, pci_device_id=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: reported)
     assert bind_beside(torch.device("cuda", 0)) == CpuShare(1, frozenset({cpu}), 1)
@@ -112,4 +154,5 @@ def test_a_gpu_is_found_by_the_address_that_torch_reports(
 @pytest.mark.usefixtures("restored")
 def test_torch_reports_an_address_that_sysfs_has() -> None:
     address = cpu_binding._pci_address(torch.device("cuda", 0))
+    assert address in usable_gpus()
     assert (Path("/sys/bus/pci/devices") / address / "numa_node").exists()

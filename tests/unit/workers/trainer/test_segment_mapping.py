@@ -5,7 +5,7 @@ import pytest
 import torch
 from harness.counted_pinning import CountedPinning, mappings_of
 
-from shardyard.workers.pinned_memory import CudaPinning
+from shardyard.strategies.pinned_memory import CudaPinning
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.trainer.segment_mapping import SegmentMapping
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from harness.counted_pinning import CountedPinning
 
-from shardyard.workers.pinned_memory import CudaPinning, PinnedMemory
+from shardyard.strategies.pinned_memory import CudaPinning, PinnedMemory
 
 
 def test_memory_is_registered_in_its_own_size_until_it_goes() -> None:
