@@ -136,7 +136,8 @@ class Checkpointing(Callback):
     def _export(self) -> None:
         """Export the last checkpoint as a Hugging Face folder, on rank 0, once all ranks have verified it. Collective.
 
-        Where workers have clocks of their own, rank 0 verifies it alone: others may be gone. A failure is reported and does not end the job.
+        Where workers have clocks of their own, rank 0 verifies it alone: others may be gone. A failure is reported, and does not end the
+        job.
         """
         began, source = time.monotonic(), folder_at(str(self._state.newest_checkpoint))
         out = self._root / f"export-{self._last:08d}"
