@@ -28,6 +28,7 @@ class Pull:
     last: int  # number of the gang's newest event
     version: int  # of the gang's events (`workers/messages/event.py`); 0 if it reports none
     misses_secrets: bool = False  # ranks wait for `provide_secrets`
+    behind_s: float = 0.0  # of the clock of the gang's node, to this one; 0 if the gang does not report its time
 
 
 class Cluster(Protocol):

@@ -1,5 +1,6 @@
 """Typed calls to a gang's supervisor. Each waits for a limited time, and raises TimeoutError or RayError without an answer."""
 
+import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -26,7 +27,9 @@ class SupervisorHandle:
     async def pull(self, after: int, wait_s: float) -> Pull:
         """Events after number `after`; acknowledges those up to it. Waits up to `wait_s` for the first."""
         answer: dict[str, Any] = await within(wait_s + ANSWER_S, self.actor.pull.remote(after, wait_s))
-        return Pull(answer["events"], answer["last"], answer.get("version", 0), answer.get("misses_secrets", False))
+        behind_s = time.time() - answer["now"] if "now" in answer else 0.0
+        missed = answer.get("misses_secrets", False)
+        return Pull(answer["events"], answer["last"], answer.get("version", 0), missed, behind_s)
 
     async def stop(self, reason: str) -> None:
         """End the gang (`reason`: cancel, preempt); returns when its final event is emitted."""

@@ -17,7 +17,7 @@ from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.event import READABLE, VERSION
 from .. import secrets
-from ..cluster.interface import Cluster, UserOrder
+from ..cluster.interface import Cluster, Pull, UserOrder
 from ..database_errors import DatabaseError
 from ..errors import (
     CheckpointCorrupt,
@@ -158,7 +158,7 @@ class Attempt:
             caught_up = self._caught_up
             if pull.events:
                 caught_up.clear()
-                taken = await self._retry(partial(self._ingest, job["attempt"], pull.events))
+                taken = await self._retry(partial(self._ingest, job["attempt"], pull))
                 cursor, ended = taken.cursor, taken.ended
                 self.end(taken.state)
             if cursor >= pull.last or not pull.events:
@@ -170,8 +170,8 @@ class Attempt:
         values = await self._retry(partial(secrets.of_job, self.store, self.settings, job["spec"]))
         await self._retry(partial(self.cluster.provide_secrets, gang, values))
 
-    async def _ingest(self, attempt: int, batch: list[dict[str, Any]]) -> IngestResult:
-        return await ingest(self.store, self.lease, attempt, batch, self.settings.rules)
+    async def _ingest(self, attempt: int, pull: Pull) -> IngestResult:
+        return await ingest(self.store, self.lease, attempt, pull.events, self.settings.rules, pull.behind_s)
 
     async def _start(self, job: RowMapping, attempt: RowMapping) -> None:
         if attempt["number"] > 1:  # ranks of a lost gang may live on for a while, and write into the job's checkpoints

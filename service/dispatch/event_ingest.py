@@ -3,8 +3,8 @@
 The transaction first locks the job's row under the dispatcher's lease. Events that were stored before are skipped by
 their number. A batch from a dispatcher that lost its lease is refused as a whole.
 
-Events keep the times of the gang's node. Times that are subtracted from a dispatcher's are moved into the attempt: a node's clock may be
-hours off.
+Events keep the times of the gang's node, whose clock may be hours off. Times that are subtracted from a dispatcher's are corrected by the
+difference, and lie within the attempt.
 """
 
 import time
@@ -99,16 +99,24 @@ class IngestResult:
 
 
 async def ingest(
-    store: Store, lease: Lease, attempt: int, batch: list[dict[str, Any]], rules: Rules = _RULES
+    store: Store,
+    lease: Lease,
+    attempt: int,
+    batch: list[dict[str, Any]],
+    rules: Rules = _RULES,
+    behind_s: float = 0.0,
 ) -> IngestResult:
-    """Store a batch of events of one attempt. Raises LeaseLost when the lease is another's; then nothing is stored."""
+    """Store a batch of events of one attempt. Raises LeaseLost when the lease is another's; then nothing is stored.
+
+    `behind_s`: of the clock of the gang's node, to this one.
+    """
     async with store.write() as tx:
         job = await jobs.locked(tx, lease.job_id, lease.token)
         row = await attempts.get(tx, lease.job_id, attempt)
         if job is None or row is None or job["attempt"] != attempt:
             raise LeaseLost(f"{lease.job_id}, attempt {attempt}: another dispatcher manages it now.")
         fresh = sorted((event for event in batch if event["seq"] > row["cursor"]), key=lambda event: int(event["seq"]))
-        rows = _Batch(tx, job, rules, int(row["cursor"]), row["started_at"])
+        rows = _Batch(tx, job, rules, int(row["cursor"]), row["started_at"], behind_s)
         for event in fresh:
             await rows.add(event)
         return await rows.store()
@@ -123,6 +131,7 @@ class _Batch:
     rules: Rules
     cursor: int
     begun: float  # when the attempt was placed, by a dispatcher's clock
+    behind_s: float  # of the clock of the gang's node
     ended: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -157,7 +166,7 @@ class _Batch:
         match event:
             case StateEvent():
                 reason = event.reason and event.reason[:_REASON]  # an exception of the user's own may name any cause
-                now = max(self.begun, min(ts, time.time()))
+                now = max(self.begun, min(ts + self.behind_s, time.time()))
                 await self._move(State(event.state), Cause("gang", now, reason, event.message, ts))
             case StepEvent():
                 self.steps.append(self._step(ts, event))

@@ -1,10 +1,11 @@
 """Counts incidents against the node of the failed rank, and cordons a node with too many of them.
 
 Both happen in the transaction that stores the incident, so that each counts exactly once and the cordon is an event of the job that
-caused it. A node that failed only one job, or one sweep, is not cordoned, but avoided by its next attempts.
+caused it. A job or sweep that fails on several nodes cordons no further one by itself: its next attempts avoid those that broke it.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import text
@@ -39,7 +40,8 @@ async def attribute_fault(
     if not await cordons.note(tx, fault, limits.window_s):
         return None
     found = await cordons.causes(tx, node, limits.window_s)
-    if not due(limits, [row["of"] for row in found]):
+    elsewhere = await cordons.owners_elsewhere(tx, node, limits.window_s)
+    if not due(limits, [row["of"] for row in found], elsewhere):
         return None
     return await _cordon(tx, node, format_causes([row["cause"] for row in found], limits), limits)
 
@@ -63,19 +65,32 @@ async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) 
 
 
 async def avoided(tx: AsyncConnection, settings: Settings, job: RowMapping) -> tuple[str, ...]:
-    """The nodes on which the job's gang must not be placed now: those that get no new gangs, and those that broke the job repeatedly.
+    """The nodes on which the job's gang must not be placed now.
 
-    The latter only while there is room elsewhere. Otherwise a job whose own code fails would wait for devices although some are free.
+    Those that get no new gangs; and, while there is room elsewhere, those that broke the job repeatedly, and for a job on CPUs those whose
+    cores a job on GPUs may wait for. A job whose own code fails does not wait for devices although some are free.
     """
     among, limits = await fleet(tx, settings.cluster), settings.rules.cordon
-    own = await cordons.broken_for(tx, job["id"], limits.faults, limits.window_s) if limits.faults else set[str]()
-    both = own | {*among.avoided}
-    if len(both) == len(among.avoided):
+    cordoned = {*among.avoided}
+    broken = await cordons.broken_for(tx, job["id"], limits.faults, limits.window_s) if limits.faults else set[str]()
+    awaited = await _beside_free_gpus(tx, settings, among.alive) if job["device"] == "cpu" else set[str]()
+    choices = [cordoned | more for more in (broken | awaited, broken, awaited) if more - cordoned]
+    if not choices:
         return tuple(among.avoided)
-    machines = [machine_of(row, settings, row["id"] in both) for row in among.alive]
-    held, device = await jobs.held_ranks(tx, settings.cluster), job["device"]
+    others = await jobs.held_ranks(tx, settings.cluster, settings.cpu_ranks_per_core, but=job["id"])
     spares = job["spec"].get("policy", {}).get("spares", 0)
-    again = Waiting(job["id"], job["world_size"], job["tensor"], device, spares, **queued_job.wants(job["spec"]))
-    others = {**held, device: held.get(device, 0) - again.devices}
-    (decision,) = decide([again], machines, others, None)
-    return tuple(sorted(both) if isinstance(decision, Start) else among.avoided)
+    again = Waiting(job["id"], job["world_size"], job["tensor"], job["device"], spares, **queued_job.wants(job["spec"]))
+    for choice in choices:
+        machines = [machine_of(row, settings, row["id"] in choice) for row in among.alive]
+        if isinstance(decide([again], machines, others, None)[0], Start):
+            return tuple(sorted(choice))
+    return tuple(among.avoided)
+
+
+async def _beside_free_gpus(tx: AsyncConnection, settings: Settings, nodes: Sequence[RowMapping]) -> set[str]:
+    """The nodes with free GPUs, if a queued job takes cores beside its GPUs: `Pool` leaves them to it while it lacks nothing else."""
+    queued = {shape: Waiting.of(shape) for shape in await jobs.shapes(tx)}
+    shapes = [shape for shape, one in queued.items() if one.cpus and one.wanted != "cpu"]
+    if not shapes or not await jobs.any_wants_devices(tx, shapes, settings.cluster):
+        return set()
+    return {row["id"] for row in nodes if machine_of(row, settings).free["cuda"]}

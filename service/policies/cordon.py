@@ -1,8 +1,8 @@
 """Decides when a node that fails jobs repeatedly gets no new gangs for a while. `dispatch/node_faults.py` carries the decisions out.
 
-A machine fault is counted against the node of the rank to blame, once per attempt. One job, or the trials of one sweep, do not cordon a
-node by themselves: their own code may be what fails. Each further cordon of a node lasts twice as long. The last node with devices of a
-kind stays in use.
+A machine fault is counted against the node of the rank to blame, once per attempt. A job, or a sweep with its trials, that had faults on
+several nodes does not cordon a node by itself: its own code may be what fails. So such code cordons at most one node. Each further cordon
+of a node lasts twice as long. The last node with devices of a kind stays in use.
 """
 
 from collections import Counter
@@ -43,10 +43,14 @@ class Cordon:
     by_hand: bool
 
 
-def due(limits: Limits, owners: Sequence[str]) -> bool:
-    """Whether a node's faults in the window cordon it. `owners`: the job or sweep of each. One alone does so only if one fault does."""
+def due(limits: Limits, owners: Sequence[str], elsewhere: Collection[str]) -> bool:
+    """Whether a node's faults cordon it. `owners`: the job or sweep of each. `elsewhere`: those with faults on other nodes in the window.
+
+    One of the latter alone does so only if one fault does.
+    """
     most = max(1, limits.faults - 1)
-    return 0 < limits.faults <= sum(min(most, faults) for faults in Counter(owners).values())
+    counted = (min(most, faults) if owner in elsewhere else faults for owner, faults in Counter(owners).items())
+    return 0 < limits.faults <= sum(counted)
 
 
 def spared(nodes: Kinds, cordons: Mapping[str, Cordon]) -> list[str]:

@@ -101,7 +101,12 @@ class Pool:
         return max((sum(self._ranks(numbers, part, job)) for part in self.parts(job)), default=0)
 
     def _ranks(self, numbers: Sequence[int], part: Sequence[int], job: Waiting) -> list[int]:
-        """The ranks of a part's machines that their cores suffice for: the free cores for free ranks, else all."""
+        """The ranks of a part's machines that their cores suffice for: the free cores for free ranks, else all.
+
+        If a job on GPUs waits for cores, the free ranks on CPUs are those beside no free GPUs: `node_faults.avoided` excludes these nodes.
+        """
+        if numbers is self.free and self.device == "cpu" and not self.awaited.isdisjoint(part):
+            return [0 if self.machines[place].free["cuda"] else numbers[place] for place in part]
         if not _wants_cores(job, self.device):
             return [numbers[place] for place in part]
         cores = self.cores_free if numbers is self.free else [machine.cores for machine in self.machines]
@@ -191,8 +196,14 @@ class Pool:
 
     def _open(self, job: Waiting) -> list[list[int]]:
         parts = [part for part in self.parts(job) if self._blocked.isdisjoint(part)]
-        takes_cores = self.device == "cpu" or job.cpus > 0
-        return [part for part in parts if self.awaited.isdisjoint(part)] if takes_cores else parts
+        if self.device == "cuda" and not job.cpus:
+            return parts
+        return [
+            part
+            for part in parts
+            if self.awaited.isdisjoint(part)
+            or (self.device == "cpu" and _pack(self._ranks(self.free, part, job), job) is not None)
+        ]
 
     def problem(self, job: Waiting) -> Wait | None:
         """Why the job cannot start now, or None."""

@@ -1,8 +1,13 @@
 """What waits for devices, and what has them."""
 
+from typing import Final
+
 from pydantic import Field
 
 from .base import Timestamp, Value
+
+#: The most waiting jobs that are counted.
+MOST_COUNTED: Final = 10_000
 
 
 class QueuedJob(Value):
@@ -30,7 +35,7 @@ class Queue(Value):
     """One page of the waiting jobs, in the order in which they are placed: of each kind of device, first submitted first."""
 
     items: list[QueuedJob]
-    total: int = Field(description="Number of waiting jobs, counted up to 10,000.")
+    total: int = Field(description=f"Number of waiting jobs, counted up to {MOST_COUNTED:,}.")
     next: str | None = Field(None, description="`after` of the next request; null on the last page.")
 
 

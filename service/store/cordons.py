@@ -38,6 +38,13 @@ async def broken_for(tx: AsyncConnection, job_id: str, number: int, window_s: fl
     return set((await tx.execute(statement.having(func.count() >= number))).scalars())
 
 
+async def owners_elsewhere(tx: AsyncConnection, node: str, window_s: float) -> set[str]:
+    """Jobs and sweeps (`of` in `causes`) with faults on other nodes within the window, also before a cordon of these."""
+    recent = faults.c.at >= unix_now(tx) - window_s
+    statement = select(_owner(faults.c.job_id)).where(faults.c.node != node, recent).distinct()
+    return set((await tx.execute(statement)).scalars())
+
+
 def _owner(job_id: ColumnElement[str]) -> ColumnElement[str]:
     sweep = select(func.max(trials.c.sweep_id)).where(trials.c.job_id == job_id)
     return func.coalesce(sweep.scalar_subquery(), job_id)

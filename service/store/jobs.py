@@ -295,16 +295,19 @@ async def any_wants_devices(tx: AsyncConnection, shapes: Collection[str], cluste
     return (await tx.execute(select(jobs.c.id).where(*waits).limit(1))).first() is not None
 
 
-async def held_ranks(tx: AsyncConnection, cluster: str = CLUSTER, ranks_per_core: int = 1) -> dict[str, int]:
+async def held_ranks(
+    tx: AsyncConnection, cluster: str = CLUSTER, ranks_per_core: int = 1, *, but: str = ""
+) -> dict[str, int]:
     """Device → ranks and spares of the cluster's gangs that may hold devices now, as placed: a job's row may have its next layout.
 
-    Cores beside GPUs count as the ranks on CPUs that would need them.
+    Cores beside GPUs count as the ranks on CPUs that would need them. `but`: a job that is not counted.
     """
     given = func.coalesce(attempts.c.devices, jobs.c.world_size + SPARES)
     newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
     beside = func.sum(case((jobs.c.device == "cuda", given * _CPUS), else_=0.0))
     statement = select(jobs.c.device, func.sum(given), beside).join(attempts, newest, isouter=True)
-    statement = statement.where(jobs.c.state.in_(HOLDING), jobs.c.cluster == cluster).group_by(jobs.c.device)
+    counted = (jobs.c.state.in_(HOLDING), jobs.c.cluster == cluster, jobs.c.id != but)
+    statement = statement.where(*counted).group_by(jobs.c.device)
     held: Counter[str] = Counter()
     for device, ranks, cores in await tx.execute(statement):
         if device is not None:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from ..ids import CLUSTER
 from .dialect import unix_now
@@ -42,11 +43,16 @@ async def take(tx: AsyncConnection, operation_id: str, lease: Lease, seconds: fl
 
 async def renew(tx: AsyncConnection, tokens: Collection[str], seconds: float, *, skip_locked: bool = False) -> set[str]:
     """Extend these leases; returns those that are still in force. `skip_locked`: as in `leases.renew`."""
+    return {row.lease_token for row in await tx.execute(renewal(tx, tokens, seconds, skip_locked))}
+
+
+def renewal(tx: AsyncConnection, tokens: Collection[str], seconds: float, skip_locked: bool) -> ReturningUpdate[Any]:
+    """The statement of `renew`."""
     mine: ColumnElement[bool] = _open & operations.c.lease_token.in_(list(tokens))
-    if skip_locked:
-        mine = operations.c.id.in_(select(operations.c.id).where(mine).with_for_update(skip_locked=True))
+    if skip_locked:  # `_open` stays in the outer statement: the index on `id` alone has only the open ones
+        mine &= operations.c.id.in_(select(operations.c.id).where(mine).with_for_update(skip_locked=True))
     extended = update(operations).where(mine).values(free_at=unix_now(tx) + seconds)
-    return {row.lease_token for row in await tx.execute(extended.returning(operations.c.lease_token))}
+    return extended.returning(operations.c.lease_token)
 
 
 async def put_back(tx: AsyncConnection, token: str, seconds: float, tries: int) -> None:

@@ -1,18 +1,16 @@
 """SQL that reads the queue, and the jobs that have devices, in pages of keys."""
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import ScalarSelect, Select, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..schemas.queue import MOST_COUNTED
 from ..states import HOLDING, State
 from .cluster_tables import gang_nodes
 from .jobs import SPARES
 from .tables import attempts, jobs
-
-#: The most waiting jobs that are counted.
-MOST_COUNTED: Final = 10_000
 
 
 def waiting(after: str, limit: int) -> Select[*tuple[Any, ...]]:

@@ -156,7 +156,7 @@ class InProcessCluster:
             self.lost_replies -= 1
             raise ClusterError("the answer was lost")
         events = found.history[0 if self.repeats else after : after + self.batch]
-        return Pull(list(events), len(found.history), self.version)
+        return Pull(list(events), len(found.history), self.version, behind_s=-found.ahead_s)
 
     async def stop(self, gang: str, reason: str) -> None:
         found = self._gang(gang)

@@ -76,7 +76,7 @@ class Supervisor:
                 self._life = asyncio.get_running_loop().create_task(self._live(life))
 
     async def pull(self, after: int, wait_s: float) -> dict[str, Any]:
-        """Events after `after` (at most 1000), waiting up to `wait_s`; acknowledges those up to `after`.
+        """Events after `after` (at most 1000), waiting up to `wait_s`; acknowledges those up to `after`. `now`: this node's clock.
 
         Returns at once if ranks wait for the job's secrets, and says so.
         """
@@ -91,7 +91,8 @@ class Supervisor:
         self._called = time.monotonic()
         written = self.journal.last
         events = [event for event in self.spool.take(after) if event["seq"] <= written]
-        return {"version": VERSION, "events": events, "last": written, "misses_secrets": self.secrets.missed}
+        answer = {"version": VERSION, "events": events, "last": written, "misses_secrets": self.secrets.missed}
+        return answer | {"now": time.time()}
 
     async def _until_event_or_missed(self, after: int, wait_s: float) -> None:
         waits = [asyncio.ensure_future(self.spool.wait(after, wait_s, LINGER_S))]

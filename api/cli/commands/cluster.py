@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from rich.markup import escape
 
 from ....service.schemas.cluster import DeviceTimes, NodeChanges, PastAttempts, TimeRange
-from ....service.schemas.queue import Queue, RunningJobs
+from ....service.schemas.queue import MOST_COUNTED, Queue, RunningJobs
 from ...client import Client
 from ..options import Json, Url
 from ..terminal.screen import Screen, day, seconds
@@ -24,10 +24,12 @@ CHANGES = ("TIME", "NODE", "CHANGE", "BY", "REASON")
 def queue(
     limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Jobs of each kind.")] = 50,
     waiting_after: Annotated[
-        str | None, typer.Option("--waiting-after", metavar="JOB", help="Only those that wait after this job.")
+        str | None,
+        typer.Option("--waiting-after", metavar="ID", help="Only those that wait after the job with this id."),
     ] = None,
     running_after: Annotated[
-        str | None, typer.Option("--running-after", metavar="JOB", help="Only those with devices after this job.")
+        str | None,
+        typer.Option("--running-after", metavar="ID", help="Only those with devices after the job with this id."),
     ] = None,
     url: Url = None,
     json: Json = False,
@@ -81,8 +83,8 @@ def _print_waiting(screen: Screen, waiting: Queue, again: str) -> None:
             ],
         )
     if waiting.next:
-        more = waiting.total - waiting.items[-1].position
-        screen.hint(f"{more} more wait: {again} --waiting-after={waiting.next}")
+        more = "More" if waiting.total >= MOST_COUNTED else f"{waiting.total - waiting.items[-1].position} more"
+        screen.hint(f"{more} wait: {again} --waiting-after={waiting.next}")
     elif not waiting.total:
         screen.hint("No job waits.")
 

@@ -10,11 +10,13 @@ from typing import Any
 import httpx2
 import pytest
 
+from shardyard.api.cli.commands import cluster as cluster_commands
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 from shardyard.service.dispatch import cluster_history
 from shardyard.service.ids import gang_name
 from shardyard.service.store import nodes
+from shardyard.service.store import queue as queue_rows
 
 from ..conftest import SPEC, Gang, Plane, problem
 
@@ -99,6 +101,10 @@ def test_each_list_is_continued_where_its_page_ends(
         client.submit({**SPEC, "name": f"waits-{number}"})
     queue = "\n".join(printed("queue", "--limit", "1"))
     assert all(f"{kind}-{number}" in queue for kind in ("runs", "waits") for number in range(2))
+    for most, said in ((3, "1 more wait: "), (2, "More wait: ")):
+        for module in (queue_rows, cluster_commands):
+            monkeypatch.setattr(module, "MOST_COUNTED", most)
+        assert run(["queue", "--limit", "1"]) == 0 and said in capsys.readouterr().err.splitlines()[-1]
     usage = "\n".join(printed("usage", "--limit", "1"))
     assert "ran-0" in usage and "ran-1" in usage and usage.count("it is dead") == 2
 

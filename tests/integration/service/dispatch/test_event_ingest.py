@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
 from harness.events import logged
+from sqlalchemy import update
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import IngestResult, ingest
@@ -24,7 +25,7 @@ from shardyard.service.schemas.live_tail import Scope
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
 from shardyard.service.states import State
-from shardyard.service.store import attempts, events, leases, nodes
+from shardyard.service.store import attempts, events, leases, nodes, tables
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -232,21 +233,29 @@ async def test_a_job_that_holds_no_devices_shows_no_time_left(
     assert (now.progress.step, now.progress.eta_s) == (3, None)
 
 
-@pytest.mark.parametrize("ahead_s", [-3600.0, 36_000.0])
+@pytest.mark.parametrize(("ahead_s", "known"), [(-3600.0, True), (36_000.0, True), (-3600.0, False), (36_000.0, False)])
 @POSTGRESQL_IN_FULL
-async def test_a_nodes_clock_moves_no_attempt(store: Store, placed: tuple[Job, Lease], ahead_s: float) -> None:
+async def test_a_nodes_clock_moves_no_attempt(
+    store: Store, placed: tuple[Job, Lease], ahead_s: float, known: bool
+) -> None:
     """Its events keep their times. The attempt and the job end after they began, and not later than now."""
     job, lease = placed
+    async with store.write() as tx:
+        await tx.execute(update(tables.attempts).values(started_at=time.time() - 1800.0))
     at = time.time() + ahead_s
     batch = event_batch(state("starting"), state("running"), state("succeeded"))
-    await ingest(store, lease, 1, [{**event, "ts": at} for event in batch])
+    timed = [{**event, "ts": at + late_s} for event, late_s in zip(batch, (-1700.0, -1600.0, -600.0), strict=True)]
+    await ingest(store, lease, 1, timed, behind_s=-ahead_s if known else 0.0)
     async with store.read() as tx:
         row, attempt = await job_rows.by_id(tx, job.id), await attempts.get(tx, job.id, 1)
         last = await events.newest(tx, job.id, "state")
     assert row is not None and attempt is not None and last is not None
     times = (attempt["started_at"], row["started_at"], row["finished_at"], time.time())
-    assert list(times) == sorted(times) and attempt["ended_at"] == row["finished_at"] and last["ts"] == at
-    assert row["device_s"] == attempt["ended_at"] - attempt["started_at"]
+    assert list(times) == sorted(times) and attempt["ended_at"] == row["finished_at"]
+    assert last["ts"] == timed[-1]["ts"] and row["device_s"] == attempt["ended_at"] - attempt["started_at"]
+    if known:
+        assert row["device_s"] == pytest.approx(1200.0, abs=60.0)
+        assert row["finished_at"] - row["started_at"] == pytest.approx(1100.0)
 
 
 async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Settings, placed: tuple[Job, Lease]) -> None:

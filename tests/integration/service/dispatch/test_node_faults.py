@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,9 @@ from harness.patience import PATIENCE_S
 from shardyard.service import nodes
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import ingest
+from shardyard.service.dispatch.node_faults import avoided
 from shardyard.service.errors import AmbiguousNode, NodeNotFound
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.policies.cordon import Limits
 from shardyard.service.policies.limits import Rules
 from shardyard.service.policies.retry import Backoff
@@ -23,7 +25,8 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.node import Node
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
-from shardyard.service.store import leases, sweeps
+from shardyard.service.store import cordons, leases, sweeps
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import nodes as node_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -48,8 +51,9 @@ async def _two_nodes(store: Store) -> None:
     await machines(store, "node-1", "node-2")
 
 
-async def machines(store: Store, *ids: str) -> None:
-    rows = [{**NODE, "id": id_, "host": f"host-{id_[-1]}", "memory_bytes": 1, "seen_at": time.time()} for id_ in ids]
+async def machines(store: Store, *ids: str, **has: float) -> None:
+    seen = {"memory_bytes": 1, "seen_at": time.time()}
+    rows = [{**NODE, "id": id_, "host": f"host-{id_[-1]}", **seen, **has} for id_ in ids]
     async with store.write() as tx:
         await node_rows.replace(tx, rows)
 
@@ -108,22 +112,20 @@ async def test_faults_of_three_attempts_cordon_their_node(store: Store, settings
     assert found["node-2"].cordon is None and found["node-2"].in_use
 
 
-async def broken(store: Store, settings: Settings, job: Job) -> set[str]:
-    """All attempts of the job break on node-1. Returns the kinds of the events of its history."""
-    for number in (1, 2, 3, 4):
+async def broken(store: Store, settings: Settings, job: Job, on: str) -> list[str]:
+    """The attempts of the job break on these nodes. Returns those that were cordoned."""
+    for number, node in enumerate(on, start=1):
         (lease,) = (await admit(store, settings, "a", None)).leases
-        incident = {"cause": "rank_lost", "node": "node-1", "rank": 0, "message": "killed by SIGSEGV"}
+        incident = {"cause": "rank_lost", "node": f"node-{node}", "rank": 0, "message": "killed by SIGSEGV"}
         lost = event_batch(("incident", incident), state("failed", "rank_lost"))
         await ingest(store, lease, number, lost, RULES)
         async with store.write() as tx:
             await leases.release(tx, [lease.token])
-    return {item.kind for item in (await live_tail.tail(store, job.id, Cursor())).items}
+    tail = await live_tail.tail(store, job.id, Cursor())
+    return [item.data["node"] for item in tail.items if item.kind == "cordon"]
 
 
-async def test_the_trials_of_a_sweep_do_not_cordon_a_node_by_themselves(
-    store: Store, settings: Settings, submit: Submit, faulty: Faulty
-) -> None:
-    """Nor does one job. With one of another job they do."""
+async def trials_of_a_sweep(store: Store, submit: Submit) -> AsyncIterator[Job]:
     row = {"id": "sweep-1", "name": "tune", "state": "running", "spec": {}, "sweep": {}, "trials": 2, "actor": "a"}
     trials = [{"number": number, "standing": "active", "parameters": {}} for number in (0, 1)]
     async with store.write() as tx:
@@ -132,11 +134,30 @@ async def test_the_trials_of_a_sweep_do_not_cordon_a_node_by_themselves(
         job = await submit()
         async with store.write() as tx:
             await sweeps.change(tx, "sweep-1", number, {"job_id": job.id})
-        assert "cordon" not in await broken(store, settings, job)
+        yield job
+
+
+async def test_the_trials_of_a_sweep_that_fail_on_several_nodes_cordon_none_by_themselves(
+    store: Store, settings: Settings, submit: Submit, faulty: Faulty
+) -> None:
+    """Nor does one job. With one of another job they do."""
+    async for job in trials_of_a_sweep(store, submit):
+        assert await broken(store, settings, job, "1212") == []
     found = (await seen(store, settings))["node-1"]
-    assert (found.faults, found.in_use) == (8, True)
+    assert (found.faults, found.in_use) == (4, True)
     (event,) = await faulty("node-1")
-    assert event["message"] == "9 faults of machines within 60 min (rank_lost)"
+    assert event["message"] == "5 faults of machines within 60 min (rank_lost)"
+
+
+async def test_the_trials_of_a_sweep_cordon_the_one_node_that_fails_them(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    """Each freed slot is on it: it would fail all trials. If their code is what fails, it is the only node."""
+    await machines(store, "node-1", "node-2", "node-3")
+    failed_on = iter(("1112", "2222"))
+    found = [await broken(store, settings, job, next(failed_on)) async for job in trials_of_a_sweep(store, submit)]
+    assert found == [["node-1"], []]
+    assert [node.in_use for node in (await seen(store, settings)).values()] == [False, True, True]
 
 
 @pytest.mark.parametrize(("ranks", "avoids"), [(2, ("node-1",)), (12, ())])
@@ -150,10 +171,11 @@ async def test_a_job_avoids_the_node_that_broke_it_repeatedly_if_it_has_room_els
     ]
 
     async def crash(gang: Gang) -> None:
-        if len(cluster.specs) == 3:
+        if len(cluster.specs) == 4:
             await train(gang)
             return
-        await gang.emit("incident", cause="rank_lost", node="node-1", rank=0, message="killed by SIGSEGV")
+        node = "node-2" if len(cluster.specs) == 1 else "node-1"
+        await gang.emit("incident", cause="rank_lost", node=node, rank=0, message="killed by SIGSEGV")
         await gang.state("failed", "rank_lost")
 
     cluster.script = crash
@@ -161,8 +183,48 @@ async def test_a_job_avoids_the_node_that_broke_it_repeatedly_if_it_has_room_els
     job = await dispatched.submit(store, settings, data=ranks, max_restarts=3)
     async with dispatched.dispatching(store, settings, cluster):
         assert (await dispatched.ended(store, job)).state == State.SUCCEEDED
-    assert [spec.avoided for spec in cluster.specs] == [(), (), avoids]
+    assert [spec.avoided for spec in cluster.specs] == [(), (), (), avoids]
     assert (await seen(store, settings))["node-1"].cordon is None
+
+
+async def avoided_by(store: Store, settings: Settings, job: Job) -> tuple[str, ...]:
+    async with store.read() as tx:
+        row = await job_rows.by_id(tx, job.id)
+        assert row is not None and row["state"] == "placing"
+        return await avoided(tx, settings, row)
+
+
+@pytest.mark.parametrize(("cores", "others", "avoids"), [(4, 0, ("node-1",)), (2, 5, ())])
+@POSTGRESQL_IN_FULL
+async def test_of_the_cores_beside_gpus_only_those_of_other_gangs_are_taken(
+    store: Store, settings: Settings, submit: Submit, cores: int, others: int, avoids: tuple[str, ...]
+) -> None:
+    """Each node has 8. The nodes show those of no gang yet."""
+    await machines(store, "node-1", "node-2", cpu=8.0, gpu=4.0)
+    job = await submit(ranks=2, device="cuda", resources={"cpus_per_gpu": cores})
+    if others:
+        await submit(device="cuda", resources={"cpus_per_gpu": others})
+    await admit(store, settings, "a", None)
+    async with store.write() as tx:
+        await cordons.note(tx, {"node": "node-1", "job_id": job.id, "attempt": 1, "cause": "rank_lost"}, 3600.0)
+    assert await avoided_by(store, settings.model_copy(update={"cordon_faults": 1}), job) == avoids
+
+
+@POSTGRESQL_IN_FULL
+async def test_a_gang_on_cpus_avoids_cores_for_which_a_job_on_gpus_waits(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    await machines(store, "node-1", "node-2")
+    async with store.write() as tx:
+        gpus = {"cpu": 16.0, "cpu_used": 14.0, "gpu": 8.0, "gpu_used": 2.0}
+        (first, second) = await node_rows.all_nodes(tx)
+        await node_rows.replace(tx, [{**first, **gpus}, dict(second)])
+    waits = await submit(device="cuda", resources={"cpus_per_gpu": 4})
+    job = await submit(ranks=8, device="cpu")
+    await admit(store, settings, "a", None)
+    assert await avoided_by(store, settings, job) == ("node-1",)
+    await submitting.cancel(store, waits.id, "ann")
+    assert await avoided_by(store, settings, job) == ()
 
 
 @POSTGRESQL_IN_FULL

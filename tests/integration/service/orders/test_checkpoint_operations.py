@@ -5,6 +5,8 @@ import time
 from typing import Any
 
 import pytest
+from harness.query_plans import query_plan
+from sqlalchemy import text
 
 from shardyard.service.errors import (
     CheckpointNotFound,
@@ -168,3 +170,20 @@ async def test_one_dispatcher_at_a_time(store: Store, submit: Submit) -> None:
     async with store.write() as tx:
         await rows.release_all_of(tx, ["a"])
     assert (await take(yours, 60.0))["tries"] == 3
+
+
+async def test_of_2_000_operations_a_renewal_reads_the_open_ones(store: Store, submit: Submit) -> None:
+    job = await submit()
+    same = {"kind": "verify", "position": 1, "step": 1, "path": "/x", "actor": "a", "asked_at": 0.0, "job_id": job.id}
+    ended = [
+        {**same, "id": f"op-{at:05}", "state": "done", "settled_at": 1.0, "lease_token": None} for at in range(2000)
+    ]
+    held = {**same, "id": "op-last", "state": "running", "settled_at": None, "lease_token": "mine"}
+    async with store.write() as tx:
+        await tx.execute(operations.insert(), [*ended, held])
+        if tx.dialect.name == "postgresql":
+            await tx.execute(text("ANALYZE"))
+        plan = await query_plan(tx, rows.renewal(tx, ["mine"], 60.0, skip_locked=True))
+        assert await rows.renew(tx, ["mine", "lost"], 60.0, skip_locked=True) == {"mine"}
+    assert "ix_operations_open" in plan, plan
+    assert not any(words in plan.lower() for words in ("seq scan on", "pk_operations", "scan operations\n")), plan

@@ -62,6 +62,10 @@ async def test_a_pull_is_read_into_a_value() -> None:
     assert actor.calls == [("pull", {"after": 3, "wait_s": 0.5})]
 
 
+async def test_a_pull_reports_by_how_much_the_clock_of_the_gangs_node_is_behind() -> None:
+    assert (await SupervisorHandle(Actor({"events": [], "last": 0, "now": 1000.0})).pull(0, 0.0)).behind_s > 1e9
+
+
 async def test_a_pull_of_the_first_version_has_neither_a_version_nor_secrets() -> None:
     assert await SupervisorHandle(Actor({"events": [], "last": 0})).pull(0, 0.0) == Pull([], 0, 0)
 

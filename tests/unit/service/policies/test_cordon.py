@@ -17,8 +17,8 @@ def test_cordons_double_up_to_a_bound() -> None:
 
 
 def test_enough_faults_are_due() -> None:
-    assert [due(Limits(faults=3), "abcdefghi"[:faults]) for faults in (0, 2, 3, 9)] == [False, False, True, True]
-    assert not due(Limits(faults=0), "abc")
+    assert [due(Limits(faults=3), "abcdefghi"[:faults], "") for faults in (0, 2, 3, 9)] == [False, False, True, True]
+    assert not due(Limits(faults=0), "abc", "")
     assert (
         format_causes(["hang", "rank_lost", "hang"], Limits()) == "3 faults of machines within 60 min (hang, rank_lost)"
     )
@@ -28,8 +28,11 @@ def test_enough_faults_are_due() -> None:
     ("limit", "owners", "cordons"),
     [(3, "aaaa", False), (3, "aab", True), (3, "aaaab", True), (2, "aa", False), (2, "ab", True), (1, "a", True)],
 )
-def test_one_job_cordons_a_node_only_if_one_fault_does(limit: int, owners: str, cordons: bool) -> None:
-    assert due(Limits(faults=limit), owners) is cordons
+def test_one_job_with_faults_on_several_nodes_cordons_one_only_if_one_fault_does(
+    limit: int, owners: str, cordons: bool
+) -> None:
+    assert due(Limits(faults=limit), owners, "ab") is cordons
+    assert due(Limits(faults=limit), owners, "c") is (len(owners) >= limit), "all of its faults are on one node"
 
 
 @pytest.mark.parametrize(

@@ -204,9 +204,14 @@ def test_cores_for_which_a_job_on_gpus_waits_go_to_no_later_job_on_cpus() -> Non
     """Or a stream of such jobs would take them forever, while the GPUs stay idle."""
     small = Waiting("c", 64, 1, "cpu")
     assert reasons(decide([ON_GPUS, small], [beside(cpu_free=64)], {}, None)) == TURN
-    assert reasons(decide([ON_GPUS, small], [beside(cpu_free=64), beside(cuda=0)], {}, None)) == TURN, (
-        "Ray may use either"
-    )
+    bare = beside(cpu=64, cuda=0)
+    assert reasons(decide([ON_GPUS, small], [beside(cpu_free=64), bare], {}, None)) == ("waiting_for_devices", "cpu")
+    large = replace(small, world_size=65)
+    assert reasons(decide([ON_GPUS, large], [beside(cpu_free=64), bare], {}, None)) == TURN
+    twice = decide([ON_GPUS, small, small], [beside(cpu_free=64), bare], {}, None)
+    assert reasons(twice) == ("waiting_for_devices", "cpu", "waiting_for_turn")
+    full = [beside(cpu_free=64), beside(cuda_free=0)]
+    assert reasons(decide([ON_GPUS, small], full, {}, None)) == ("waiting_for_devices", "cpu"), "no GPU is free there"
     apart = [beside(cpu_free=64), replace(beside(cuda=0), image="nemo")]
     assert reasons(decide([ON_GPUS, replace(small, image="nemo")], apart, {}, None)) == ("waiting_for_devices", "cpu")
     lacks_gpus = decide([ON_GPUS, small], [beside(cpu_free=64, cuda_free=7)], {}, None)
