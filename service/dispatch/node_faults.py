@@ -40,7 +40,7 @@ async def attribute_fault(
     if not await cordons.note(tx, fault, limits.window_s):
         return None
     found = await cordons.causes(tx, node, limits.window_s)
-    elsewhere = await cordons.owners_elsewhere(tx, node, limits.window_s)
+    elsewhere = await cordons.owners_elsewhere(tx, node, limits.window_s, limits.of_one_owner)
     if not due(limits, [row["of"] for row in found], elsewhere):
         return None
     return await _cordon(tx, node, format_causes([row["cause"] for row in found], limits), limits)

@@ -1,8 +1,8 @@
 """Decides when a node that fails jobs repeatedly gets no new gangs for a while. `dispatch/node_faults.py` carries the decisions out.
 
-A machine fault is counted against the node of the rank to blame, once per attempt. A job, or a sweep with its trials, that had faults on
-several nodes does not cordon a node by itself: its own code may be what fails. So such code cordons at most one node. Each further cordon
-of a node lasts twice as long. The last node with devices of a kind stays in use.
+A machine fault is counted against the node of the rank to blame, once per attempt. A job, or a sweep with its trials, that fails about as
+often on another node does not cordon a node by itself: its own code may be what fails. So such code cordons at most one node. Each further
+cordon of a node lasts twice as long. The last node with devices of a kind stays in use.
 """
 
 from collections import Counter
@@ -30,6 +30,11 @@ class Limits:
     first_s: float = 600.0
     max_s: float = 86_400.0
 
+    @property
+    def of_one_owner(self) -> int:
+        """The most faults on a node that count of a job or sweep which had as many on another one."""
+        return max(1, self.faults - 1)
+
     def lasts_s(self, before: int) -> float:
         """Seconds of a cordon that follows `before` earlier ones."""
         return min(self.max_s, self.first_s * 2.0 ** min(before, 60))
@@ -44,11 +49,11 @@ class Cordon:
 
 
 def due(limits: Limits, owners: Sequence[str], elsewhere: Collection[str]) -> bool:
-    """Whether a node's faults cordon it. `owners`: the job or sweep of each. `elsewhere`: those with faults on other nodes in the window.
+    """Whether a node's faults cordon it. `owners`: the job or sweep of each. `elsewhere`: those with `of_one_owner` faults on another node.
 
     One of the latter alone does so only if one fault does.
     """
-    most = max(1, limits.faults - 1)
+    most = limits.of_one_owner
     counted = (min(most, faults) if owner in elsewhere else faults for owner, faults in Counter(owners).items())
     return 0 < limits.faults <= sum(counted)
 

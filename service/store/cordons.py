@@ -38,11 +38,14 @@ async def broken_for(tx: AsyncConnection, job_id: str, number: int, window_s: fl
     return set((await tx.execute(statement.having(func.count() >= number))).scalars())
 
 
-async def owners_elsewhere(tx: AsyncConnection, node: str, window_s: float) -> set[str]:
-    """Jobs and sweeps (`of` in `causes`) with faults on other nodes within the window, also before a cordon of these."""
-    recent = faults.c.at >= unix_now(tx) - window_s
-    statement = select(_owner(faults.c.job_id)).where(faults.c.node != node, recent).distinct()
-    return set((await tx.execute(statement)).scalars())
+async def owners_elsewhere(tx: AsyncConnection, node: str, window_s: float, least: int) -> set[str]:
+    """Jobs and sweeps (`of` in `causes`) with `least` faults on one other node within the window, also before a cordon of that."""
+    owner = _owner(faults.c.job_id).label("owner")
+    recent = (
+        select(owner, faults.c.node).where(faults.c.node != node, faults.c.at >= unix_now(tx) - window_s).subquery()
+    )
+    often = select(recent.c.owner).group_by(recent.c.owner, recent.c.node).having(func.count() >= least)
+    return set((await tx.execute(often)).scalars())
 
 
 def _owner(job_id: ColumnElement[str]) -> ColumnElement[str]:

@@ -152,9 +152,9 @@ async def test_the_trials_of_a_sweep_that_fail_on_several_nodes_cordon_none_by_t
 async def test_the_trials_of_a_sweep_cordon_the_one_node_that_fails_them(
     store: Store, settings: Settings, submit: Submit
 ) -> None:
-    """Each freed slot is on it: it would fail all trials. If their code is what fails, it is the only node."""
+    """Each freed slot is on it: it would fail all trials. One fault elsewhere says nothing. Of their own code no second follows."""
     await machines(store, "node-1", "node-2", "node-3")
-    failed_on = iter(("1112", "2222"))
+    failed_on = iter(("1211", "2222"))
     found = [await broken(store, settings, job, next(failed_on)) async for job in trials_of_a_sweep(store, submit)]
     assert found == [["node-1"], []]
     assert [node.in_use for node in (await seen(store, settings)).values()] == [False, True, True]
