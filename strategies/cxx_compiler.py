@@ -6,6 +6,7 @@ through a short script. The script lets the compiler write beside the requested 
 compiler, since Inductor recognises GCC and Clang by their names.
 """
 
+import functools
 import os
 import shutil
 import subprocess
@@ -19,6 +20,9 @@ COMPILERS: Final = ("g++", "clang++", "c++")
 
 #: Compilers that Triton looks for, in this order, if `CC` is not set.
 C_COMPILERS: Final = ("gcc", "clang")
+
+#: Seconds for a look at the headers.
+_LOOK_S: Final = 60.0
 
 _SCRIPT: Final = """\
 #!/bin/sh
@@ -52,10 +56,21 @@ def found_for_c() -> str | None:
 
 
 def includes_python(compiler: str) -> bool:
-    """Whether `compiler` finds Python.h and all that it includes, looking where Inductor and Triton look: about 0.3 s."""
-    headers = sysconfig.get_path("include", "posix_prefix")
+    """Whether `compiler` finds Python.h and all that it includes, looking where Inductor and Triton look."""
+    return _includes_python(compiler, sysconfig.get_path("include", "posix_prefix"))
+
+
+@functools.cache
+def _includes_python(compiler: str, headers: str) -> bool:
+    """A run of the compiler, about 0.3 s. One that does not end counts as one that can: it is not this that is wrong with it."""
     command = [compiler, f"-I{headers}", "-E", "-x", "c", "-", "-o", os.devnull]
-    return subprocess.run(command, input=b"#include <Python.h>\n", capture_output=True, check=False).returncode == 0
+    try:
+        done = subprocess.run(
+            command, input=b"#include <Python.h>\n", capture_output=True, timeout=_LOOK_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode == 0
 
 
 def own_folder() -> Path:

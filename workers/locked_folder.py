@@ -17,8 +17,15 @@ from pathlib import Path
 
 
 def of_this_host(prefix: str) -> str:
-    """A prefix of this machine alone. Others may see the same root, as on NFS, which keeps the lock of a folder on the machine."""
-    return f"{prefix}{zlib.crc32(platform.node().encode()):08x}-"
+    """A prefix of this machine alone. Others may see the same root, as on NFS, which keeps the lock of a folder on the machine.
+
+    It is that of the running kernel: all containers of the machine have it, and their locks.
+    """
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:  # a system without /proc
+        name = platform.node()
+    return f"{prefix}{zlib.crc32(name.encode()):08x}-"
 
 
 @contextmanager

@@ -25,6 +25,11 @@ class Done:
             torch.cuda.current_stream().wait_event(self._event)
 
 
+def done_by_now(device: torch.device) -> Done:
+    """The end of all that the current stream has so far."""
+    return Done(torch.cuda.current_stream().record_event() if device.type == "cuda" else None)
+
+
 class CopyLane:
     """Copies in one direction. Memory that it reads or writes must stay allocated until its `Done` was waited for."""
 

@@ -25,7 +25,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from .copy_lane import CopyLane, host_like
+from .copy_lane import CopyLane, done_by_now, host_like
 from .host_pool import HostPool, Piece
 from .version_counter import version
 
@@ -205,8 +205,10 @@ class _Kept:
             self.tensors[number] = None
         if tensor is not None:
             return tensor
-        # Used before: a schedule that splits the backward pass runs it twice.
-        return self._hosts[number].to(self._device, non_blocking=True)
+        # Used before: a schedule that splits the backward pass runs it twice. On a CPU, too, the piece has another content later.
+        again = self._hosts[number].to(self._device, non_blocking=True, copy=True)
+        self._piece.done = done_by_now(self._device)
+        return again
 
 
 #: Storage, first element, sizes, strides, dtype, and version.

@@ -5,7 +5,6 @@ container has a CPU set of its own, only GPUs that this container can use have s
 Memory follows the cores: Linux allocates a page on the NUMA node of the core that first writes to it.
 """
 
-import contextlib
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -55,20 +54,20 @@ def _pci_address(device: torch.device) -> str:
 
 def usable_gpus() -> frozenset[str]:
     """The PCI addresses of the GPUs that this container can use, also those that Ray hides from this rank. Empty without NVML."""
-    found: set[str] = set()
     try:
         import pynvml as nvml
     except ImportError:
         return frozenset()
-    with contextlib.suppress(nvml.NVMLError):
+    try:
         nvml.nvmlInit()
         try:
-            for number in range(nvml.nvmlDeviceGetCount()):
-                pci = nvml.nvmlDeviceGetPciInfo(nvml.nvmlDeviceGetHandleByIndex(number))
-                found.add(f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0")
+            handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+            found = [nvml.nvmlDeviceGetPciInfo(handle) for handle in handles]
         finally:
             nvml.nvmlShutdown()
-    return frozenset(found)
+    except nvml.NVMLError:
+        return frozenset()
+    return frozenset(f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0" for pci in found)
 
 
 def share_of(

@@ -211,3 +211,33 @@ def test_later_steps_use_the_host_memory_of_the_first_again(monkeypatch: pytest.
         gradients(model)
         gc.collect()
     assert len(made) == 6
+
+
+def test_what_a_second_backward_pass_has_kept_is_not_overwritten() -> None:
+    """Later passes use the host memory again."""
+    kept: list[torch.Tensor] = []
+
+    class Keeps(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            kept.append(ctx.saved_tensors[0].detach())
+            return grad
+
+    class Block(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Keeps.apply(x * 1)  # type: ignore[no-any-return,no-untyped-call]
+
+    model = nn.Sequential(*(Block() for _ in range(4)))
+    offload.offload_activations(model)
+    for value in (1.0, 7.0):
+        loss = model(torch.full((3, 4), value, requires_grad=True)).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        del loss
+        gc.collect()
+    assert [float(tensor.mean()) for tensor in kept] == [1.0] * 8 + [7.0] * 8
