@@ -147,11 +147,11 @@ async def cordon(store: Store, settings: Settings, node: str, seconds: float | N
 
 
 async def uncordon(store: Store, settings: Settings, node: str, actor: str) -> Node:
-    """Let gangs use a node again, with a clean record. Harmless when it was not cordoned. Raises NodeNotFound, AmbiguousNode."""
+    """Let gangs use a node again, and count its faults from zero. Harmless when it was not cordoned. Raises NodeNotFound, AmbiguousNode."""
     async with store.write() as tx:
         found = await _find(tx, node)
         await cordons.end(tx, found, actor)
-        await cordons.forget_faults(tx, found)
+        await cordons.forget_faults(tx, found, settings.rules.cordon.window_s)
         return await _record(tx, settings, found)
 
 

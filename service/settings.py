@@ -166,7 +166,8 @@ class Settings(BaseSettings):
     cordon_faults: int = Field(
         3,
         ge=0,
-        description="Number of machine faults after which a node is cordoned; 0: never. A job that fails on several counts for one less.",
+        description="Number of machine faults after which a node is cordoned; 0: never. "
+        "A job with all but one of them on another node counts for one less.",
     )
     cordon_window_s: float = Field(3600.0, gt=0, description="Time during which a machine fault counts.")
     cordon_s: float = Field(

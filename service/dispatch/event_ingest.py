@@ -108,7 +108,7 @@ async def ingest(
 ) -> IngestResult:
     """Store a batch of events of one attempt. Raises LeaseLost when the lease is another's; then nothing is stored.
 
-    `behind_s`: of the clock of the gang's node, to this one.
+    `behind_s`: of the clock of the gang's node, to this one, and how late the batch was read.
     """
     async with store.write() as tx:
         job = await jobs.locked(tx, lease.job_id, lease.token)
@@ -116,7 +116,8 @@ async def ingest(
         if job is None or row is None or job["attempt"] != attempt:
             raise LeaseLost(f"{lease.job_id}, attempt {attempt}: another dispatcher manages it now.")
         fresh = sorted((event for event in batch if event["seq"] > row["cursor"]), key=lambda event: int(event["seq"]))
-        rows = _Batch(tx, job, rules, int(row["cursor"]), row["started_at"], behind_s)
+        earliest = max(row["started_at"], job["started_at"] or 0.0)
+        rows = _Batch(tx, job, rules, int(row["cursor"]), earliest, behind_s)
         for event in fresh:
             await rows.add(event)
         return await rows.store()
@@ -130,7 +131,9 @@ class _Batch:
     job: RowMapping
     rules: Rules
     cursor: int
-    begun: float  # when the attempt was placed, by a dispatcher's clock
+    earliest: (
+        float  # no move is before: when the attempt was placed, the job started, or its last move in the batch was
+    )
     behind_s: float  # of the clock of the gang's node
     ended: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -166,8 +169,8 @@ class _Batch:
         match event:
             case StateEvent():
                 reason = event.reason and event.reason[:_REASON]  # an exception of the user's own may name any cause
-                now = max(self.begun, min(ts + self.behind_s, time.time()))
-                await self._move(State(event.state), Cause("gang", now, reason, event.message, ts))
+                self.earliest = max(self.earliest, min(ts + self.behind_s, time.time()))
+                await self._move(State(event.state), Cause("gang", self.earliest, reason, event.message, ts))
             case StepEvent():
                 self.steps.append(self._step(ts, event))
                 for name, value in (event.logged or {}).items():  # a step comes once from all generations of an attempt

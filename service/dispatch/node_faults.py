@@ -1,11 +1,10 @@
 """Counts incidents against the node of the failed rank, and cordons a node with too many of them.
 
 Both happen in the transaction that stores the incident, so that each counts exactly once and the cordon is an event of the job that
-caused it. A job or sweep that fails on several nodes cordons no further one by itself: its next attempts avoid those that broke it.
+caused it. A job or sweep that fails about as often on another node cordons none by itself: its next attempts avoid those that broke it.
 """
 
 import logging
-from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import text
@@ -14,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import CordonEvent, IncidentEvent
 from ..jobs import queued_job
-from ..nodes import fleet, kinds_of, machine_of
+from ..nodes import Fleet, fleet, kinds_of, machine_of
 from ..policies.cordon import MEMORY_S, Limits, due, format_causes, is_last
-from ..policies.queue import Start, Waiting, decide
+from ..policies.queue import Start, Waiting, awaited_cores, decide
 from ..policies.retry import INFRASTRUCTURE, OF_NO_NODE
 from ..settings import Settings
 from ..store import cordons, jobs, nodes
@@ -25,6 +24,9 @@ log = logging.getLogger(__name__)
 
 #: Advisory lock id, the same in every dispatcher: two of them must not cordon the same node, or both of the last two nodes.
 _LOCK: Final = 7_382_945_104
+
+#: Each bundle of a gang's placement group has all nodes that it avoids in its label selector, for as long as the gang lives.
+_MOST_AWAITED: Final = 64
 
 
 async def attribute_fault(
@@ -40,8 +42,9 @@ async def attribute_fault(
     if not await cordons.note(tx, fault, limits.window_s):
         return None
     found = await cordons.causes(tx, node, limits.window_s)
-    elsewhere = await cordons.owners_elsewhere(tx, node, limits.window_s, limits.of_one_owner)
-    if not due(limits, [row["of"] for row in found], elsewhere):
+    owners = [row["of"] for row in found]
+    elsewhere = await cordons.owners_elsewhere(tx, node, {*owners}, limits.window_s, limits.of_one_owner)
+    if not due(limits, owners, elsewhere):
         return None
     return await _cordon(tx, node, format_causes([row["cause"] for row in found], limits), limits)
 
@@ -67,17 +70,17 @@ async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) 
 async def avoided(tx: AsyncConnection, settings: Settings, job: RowMapping) -> tuple[str, ...]:
     """The nodes on which the job's gang must not be placed now.
 
-    Those that get no new gangs; and, while there is room elsewhere, those that broke the job repeatedly, and for a job on CPUs those whose
-    cores a job on GPUs may wait for. A job whose own code fails does not wait for devices although some are free.
+    Those that get no new gangs; and, while there is room elsewhere, those that broke the job repeatedly, and for a job on CPUs those for
+    whose cores a job on GPUs may wait. A job whose own code fails does not wait for devices although some are free.
     """
     among, limits = await fleet(tx, settings.cluster), settings.rules.cordon
     cordoned = {*among.avoided}
     broken = await cordons.broken_for(tx, job["id"], limits.faults, limits.window_s) if limits.faults else set[str]()
-    awaited = await _beside_free_gpus(tx, settings, among.alive) if job["device"] == "cpu" else set[str]()
+    awaited = await _awaited(tx, settings, job, among) if job["device"] == "cpu" else set[str]()
     choices = [cordoned | more for more in (broken | awaited, broken, awaited) if more - cordoned]
     if not choices:
         return tuple(among.avoided)
-    others = await jobs.held_ranks(tx, settings.cluster, settings.cpu_ranks_per_core, but=job["id"])
+    others = await _held(tx, settings, job)
     spares = job["spec"].get("policy", {}).get("spares", 0)
     again = Waiting(job["id"], job["world_size"], job["tensor"], job["device"], spares, **queued_job.wants(job["spec"]))
     for choice in choices:
@@ -87,10 +90,18 @@ async def avoided(tx: AsyncConnection, settings: Settings, job: RowMapping) -> t
     return tuple(among.avoided)
 
 
-async def _beside_free_gpus(tx: AsyncConnection, settings: Settings, nodes: Sequence[RowMapping]) -> set[str]:
-    """The nodes with free GPUs, if a queued job takes cores beside its GPUs: `Pool` leaves them to it while it lacks nothing else."""
-    queued = {shape: Waiting.of(shape) for shape in await jobs.shapes(tx)}
-    shapes = [shape for shape, one in queued.items() if one.cpus and one.wanted != "cpu"]
+async def _held(tx: AsyncConnection, settings: Settings, job: RowMapping) -> dict[str, int]:
+    """Device → ranks of the other jobs."""
+    return await jobs.held_ranks(tx, settings.cluster, settings.cpu_ranks_per_core, but=job["id"])
+
+
+async def _awaited(tx: AsyncConnection, settings: Settings, job: RowMapping, among: Fleet) -> set[str]:
+    """The nodes that `Pool` leaves to queued jobs that take cores beside their GPUs, and lack nothing else. Of many, the first ones."""
+    shapes = [shape for shape in await jobs.shapes(tx) if Waiting.of(shape).cpus]
     if not shapes or not await jobs.any_wants_devices(tx, shapes, settings.cluster):
         return set()
-    return {row["id"] for row in nodes if machine_of(row, settings).free["cuda"]}
+    machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
+    ids = sorted(
+        among.alive[number]["id"] for number in awaited_cores(shapes, machines, await _held(tx, settings, job))
+    )
+    return {*ids[:_MOST_AWAITED]}

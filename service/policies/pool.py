@@ -103,14 +103,14 @@ class Pool:
     def _ranks(self, numbers: Sequence[int], part: Sequence[int], job: Waiting) -> list[int]:
         """The ranks of a part's machines that their cores suffice for: the free cores for free ranks, else all.
 
-        If a job on GPUs waits for cores, the free ranks on CPUs are those beside no free GPUs: `node_faults.avoided` excludes these nodes.
+        Cores for which an earlier job waits are not free.
         """
-        if numbers is self.free and self.device == "cpu" and not self.awaited.isdisjoint(part):
-            return [0 if self.machines[place].free["cuda"] else numbers[place] for place in part]
+        is_now = numbers is self.free
+        kept = self.awaited if is_now and _takes_cores(job, self.device) else ()
         if not _wants_cores(job, self.device):
-            return [numbers[place] for place in part]
-        cores = self.cores_free if numbers is self.free else [machine.cores for machine in self.machines]
-        return [min(numbers[place], int((cores[place] + 1e-6) / job.cpus)) for place in part]
+            return [0 if place in kept else numbers[place] for place in part]
+        cores = self.cores_free if is_now else [machine.cores for machine in self.machines]
+        return [0 if place in kept else min(numbers[place], int((cores[place] + 1e-6) / job.cpus)) for place in part]
 
     # Whether a job fits.
 
@@ -172,8 +172,8 @@ class Pool:
         return Wait(job.id, "waiting_for_nodes", f"Needs {job}, {has}; see `shardyard nodes`.")
 
     def blocked(self, job: Waiting) -> bool:
-        """Whether an earlier job waits for nodes of each part that may serve the job, or for their cores, of which the job takes some."""
-        return not self._open(job)
+        """Whether an earlier job waits for nodes of each part that may serve the job."""
+        return not self.open(job)
 
     def block(self, job: Waiting) -> set[int]:
         """The job waits: later jobs do not take the nodes that it may use. Returns the numbers of those for whose cores it waits.
@@ -183,9 +183,7 @@ class Pool:
         """
         parts = [part for part in self.parts(job) if _pack(self._ranks(self.in_use, part, job), job) is not None]
         if _wants_cores(job, self.device):
-            awaited = {
-                place for _, part, _ in self._rooms(replace(job, cpus=0.0)) for place in part if self.free[place]
-            }
+            awaited = lacking_cores(self, job)
         else:
             beside = {place for place, machine in enumerate(self.machines) if machine.capacity["cuda"]}
             bare = [0 if place in beside else ranks for place, ranks in enumerate(self.in_use)]
@@ -194,16 +192,9 @@ class Pool:
         self._blocked.update(place for part in parts for place in part)
         return {self.numbers[place] for place in awaited}
 
-    def _open(self, job: Waiting) -> list[list[int]]:
-        parts = [part for part in self.parts(job) if self._blocked.isdisjoint(part)]
-        if self.device == "cuda" and not job.cpus:
-            return parts
-        return [
-            part
-            for part in parts
-            if self.awaited.isdisjoint(part)
-            or (self.device == "cpu" and _pack(self._ranks(self.free, part, job), job) is not None)
-        ]
+    def open(self, job: Waiting) -> list[list[int]]:
+        """The places of each part that may serve the job, and for which no earlier job waits."""
+        return [part for part in self.parts(job) if self._blocked.isdisjoint(part)]
 
     def problem(self, job: Waiting) -> Wait | None:
         """Why the job cannot start now, or None."""
@@ -235,20 +226,20 @@ class Pool:
 
     def _room(self, job: Waiting) -> dict[int, int] | None:
         """Place → the ranks that the job takes there, of the fullest part that has room; None if none has."""
-        found = self._rooms(job)
+        found = self.rooms(job)
         if not found:
             return None
         _, part, taken = min(found, key=lambda one: one[:2])
         return dict(zip(part, taken, strict=True))
 
-    def _rooms(self, job: Waiting) -> list[tuple[int, list[int], list[int]]]:
+    def rooms(self, job: Waiting) -> list[tuple[int, list[int], list[int]]]:
         """Of each part that has room: its free ranks, its places, and the ranks that the job takes at each.
 
         Devices and cores of gangs that are still being built count as free on their nodes; any part may be the one that has them.
         """
         unseen = sum(self.free) - self.left
         found = []
-        for part in self._open(job):
+        for part in self.open(job):
             free = self._ranks(self.free, part, job)
             cores = sum(self.cores_free[place] for place, ranks in zip(part, free, strict=True) if ranks) + 1e-6
             enough = not _wants_cores(job, self.device) or cores - self.cores_unseen >= job.devices * job.cpus
@@ -279,6 +270,16 @@ class Pool:
             return f"no node has a label of its {_TOGETHER[job.within]}"
         models = sorted({machine.model for machine in self.machines} - {""})
         return f"the cluster has {', '.join(models) or 'GPUs of unknown models'}"
+
+
+def gives_way(pool: Pool, job: Waiting) -> bool:
+    """Whether an earlier job waits for cores of nodes that may serve the job, which takes cores, too."""
+    return _takes_cores(job, pool.device) and any(not pool.awaited.isdisjoint(part) for part in pool.open(job))
+
+
+def lacking_cores(pool: Pool, job: Waiting) -> set[int]:
+    """The places with free GPUs of the parts in which the job on GPUs lacks nothing but cores at most."""
+    return {place for _, part, _ in pool.rooms(replace(job, cpus=0.0)) for place in part if pool.free[place]}
 
 
 Pools = Mapping[Device, Pool]
@@ -323,6 +324,10 @@ def _part_of(machine: Machine, job: Waiting, device: Device) -> tuple[str, str, 
 
 def _wants_cores(job: Waiting, device: Device) -> bool:
     return device == "cuda" and job.cpus > 0
+
+
+def _takes_cores(job: Waiting, device: Device) -> bool:
+    return device == "cpu" or _wants_cores(job, device)
 
 
 def _image(name: str) -> str:

@@ -1,9 +1,10 @@
 """Decides which jobs may start: a pure policy. Its inputs are the queue, the nodes and the held devices; it returns decisions.
 
 First come, first served: the first job of a device kind that has to wait makes those behind it wait too, so that a stream of small
-jobs never overtakes a large one forever. The same holds for cores, which jobs on CPUs and jobs on GPUs share. A job for which the cluster
-is too small, permanently, while nodes are away or until it grows, blocks no other job. The cluster's full capacity, not that of the
-living nodes, decides which devices a job takes, and whether it is refused.
+jobs never overtakes a large one forever. Cores, which jobs on CPUs and jobs on GPUs share, are not free while an earlier job waits for
+them; a job that then has no room makes those behind it wait like any other. A job for which the cluster is too small, permanently, while
+nodes are away or until it grows, blocks no other job. The cluster's full capacity, not that of the living nodes, decides which devices a
+job takes, and whether it is refused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import floor
 
 from ...workers.messages.gang_spec import ANY_MODELS
-from .pool import Machine, Pool, Pools, Whole, block, give
+from .pool import Machine, Pool, Pools, Whole, block, give, gives_way, lacking_cores
 from .waiting import Device, DeviceChoice, Wait, Waiting, Within
 
 __all__ = ["Device", "DeviceChoice", "Machine", "Wait", "Waiting", "Whole", "Within"]
@@ -101,11 +102,20 @@ def _decide(job: Waiting, pools: Pools) -> Decision:
         return turn(job.id)
     problem = room.problem(last)
     if problem is not None:
+        wait = turn(job.id) if gives_way(room, last) else problem
         block(pools, device, last)
-        return problem
+        return wait
     size = next((size for size in larger if room.fits(size)), last)
     give(pools, device, size)
     return Start(job.id, device, None if job.least is None else size.world_size)
+
+
+def awaited_cores(shapes: Iterable[str], machines: Sequence[Machine], held: Mapping[str, int]) -> set[int]:
+    """The numbers of the machines for whose cores queued jobs of these shapes may wait, beside GPUs that are free."""
+    pools = _pools(machines, held, None, {})
+    room = pools["cuda"]
+    jobs = [job for job in map(Waiting.of, shapes) if job.cpus and _resolve(job, pools) == "cuda"]
+    return {room.numbers[place] for job in jobs if room.absent(job) is None for place in lacking_cores(room, job)}
 
 
 def impossible(job: Waiting, cluster: Inventory) -> str | None:

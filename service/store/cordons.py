@@ -3,8 +3,8 @@
 A cordon's row stays when it is over: it records what was done, by whom and why.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, case, delete, exists, func, literal, or_, select, tuple_, update
 from sqlalchemy.engine import RowMapping
@@ -14,6 +14,12 @@ from .cluster_tables import cordons
 from .cluster_tables import node_faults as faults
 from .dialect import insert, unix_begin, unix_now
 from .sweep_tables import trials
+
+#: Of a fault and a cordon: the cordon is of its node, and ends after it.
+_ENDS_LATER: Final = (
+    cordons.c.node == faults.c.node,
+    func.coalesce(cordons.c.ended_at, cordons.c.until) >= faults.c.at,
+)
 
 
 async def note(tx: AsyncConnection, fault: Mapping[str, Any], window_s: float) -> bool:
@@ -38,14 +44,19 @@ async def broken_for(tx: AsyncConnection, job_id: str, number: int, window_s: fl
     return set((await tx.execute(statement.having(func.count() >= number))).scalars())
 
 
-async def owners_elsewhere(tx: AsyncConnection, node: str, window_s: float, least: int) -> set[str]:
-    """Jobs and sweeps (`of` in `causes`) with `least` faults on one other node within the window, also before a cordon of that."""
+async def owners_elsewhere(
+    tx: AsyncConnection, node: str, owners: Collection[str], window_s: float, least: int
+) -> set[str]:
+    """Those of these jobs and sweeps (`of` in `causes`) with `least` faults on one other node within the window.
+
+    Also those from before a cordon of that node, which an operator may have lifted.
+    """
     owner = _owner(faults.c.job_id).label("owner")
     recent = (
         select(owner, faults.c.node).where(faults.c.node != node, faults.c.at >= unix_now(tx) - window_s).subquery()
     )
-    often = select(recent.c.owner).group_by(recent.c.owner, recent.c.node).having(func.count() >= least)
-    return set((await tx.execute(often)).scalars())
+    often = select(recent.c.owner).where(recent.c.owner.in_(owners)).group_by(recent.c.owner, recent.c.node)
+    return set((await tx.execute(often.having(func.count() >= least))).scalars())
 
 
 def _owner(job_id: ColumnElement[str]) -> ColumnElement[str]:
@@ -55,13 +66,13 @@ def _owner(job_id: ColumnElement[str]) -> ColumnElement[str]:
 
 def _counting(tx: AsyncConnection, window_s: float) -> tuple[ColumnElement[bool], ...]:
     """Faults within the window, and since their node's last cordon ended."""
-    later = func.coalesce(cordons.c.ended_at, cordons.c.until) >= faults.c.at
-    return faults.c.at >= unix_now(tx) - window_s, ~exists().where(cordons.c.node == faults.c.node, later)
+    return faults.c.at >= unix_now(tx) - window_s, ~exists().where(*_ENDS_LATER)
 
 
 async def counts(tx: AsyncConnection, window_s: float) -> dict[str, int]:
-    """Node → the number of its faults within the window."""
-    statement = select(faults.c.node, func.count()).where(faults.c.at >= unix_now(tx) - window_s)
+    """Node → the number of its faults within the window, and since its last cordon ended; during a cordon with those that led to it."""
+    over = exists().where(*_ENDS_LATER, ~_holds(tx))
+    statement = select(faults.c.node, func.count()).where(faults.c.at >= unix_now(tx) - window_s, ~over)
     return {node: int(count) for node, count in await tx.execute(statement.group_by(faults.c.node))}
 
 
@@ -83,8 +94,9 @@ async def end(tx: AsyncConnection, node: str, actor: str) -> bool:
     return (await tx.execute(statement.returning(cordons.c.node))).first() is not None
 
 
-async def forget_faults(tx: AsyncConnection, node: str) -> None:
-    await tx.execute(delete(faults).where(faults.c.node == node))
+async def forget_faults(tx: AsyncConnection, node: str, window_s: float) -> None:
+    """Delete the node's faults that count. Those from before a cordon stay, for `owners_elsewhere`."""
+    await tx.execute(delete(faults).where(faults.c.node == node, *_counting(tx, window_s)))
 
 
 async def earlier(tx: AsyncConnection, node: str, memory_s: float) -> int:

@@ -258,6 +258,23 @@ async def test_a_nodes_clock_moves_no_attempt(
         assert row["finished_at"] - row["started_at"] == pytest.approx(1100.0)
 
 
+async def test_a_job_ends_after_it_started_also_if_its_start_was_read_late(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    async with store.write() as tx:
+        await tx.execute(update(tables.attempts).values(started_at=time.time() - 1800.0))
+    start, *rest = [
+        {**event, "ts": time.time() - 60.0} for event in event_batch(*map(state, ("starting", "running", "succeeded")))
+    ]
+    await ingest(store, lease, 1, [start], behind_s=3.0)
+    await ingest(store, lease, 1, [start, *rest], behind_s=0.0)
+    async with store.read() as tx:
+        row, attempt = await job_rows.by_id(tx, job.id), await attempts.get(tx, job.id, 1)
+    assert row is not None and attempt is not None
+    assert row["duration_s"] == 0.0 and row["started_at"] == row["finished_at"] == attempt["ended_at"]
+
+
 async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Settings, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     began = (state("starting"), state("running"))

@@ -152,12 +152,22 @@ async def test_the_trials_of_a_sweep_that_fail_on_several_nodes_cordon_none_by_t
 async def test_the_trials_of_a_sweep_cordon_the_one_node_that_fails_them(
     store: Store, settings: Settings, submit: Submit
 ) -> None:
-    """Each freed slot is on it: it would fail all trials. One fault elsewhere says nothing. Of their own code no second follows."""
+    """Each freed slot is on it: it would fail all trials. One fault elsewhere says nothing. Of their own code no second follows.
+
+    Nor if an operator lifts the cordon, which resets the count.
+    """
     await machines(store, "node-1", "node-2", "node-3")
-    failed_on = iter(("1211", "2222"))
-    found = [await broken(store, settings, job, next(failed_on)) async for job in trials_of_a_sweep(store, submit)]
+    failed_on, found = iter(("1211", "2222")), []
+    async for job in trials_of_a_sweep(store, submit):
+        found.append(await broken(store, settings, job, next(failed_on)))
+        one = (await seen(store, settings))["node-1"]
+        if not one.in_use:
+            assert one.faults == 3
+            assert (await nodes.uncordon(store, settings, "node-1", "ben")).faults == 0
+            assert (await nodes.uncordon(store, settings, "node-1", "ben")).faults == 0
     assert found == [["node-1"], []]
-    assert [node.in_use for node in (await seen(store, settings)).values()] == [False, True, True]
+    after = await seen(store, settings)
+    assert [(node.faults, node.in_use) for node in after.values()] == [(0, True), (5, True), (0, True)]
 
 
 @pytest.mark.parametrize(("ranks", "avoids"), [(2, ("node-1",)), (12, ())])
@@ -214,15 +224,20 @@ async def test_of_the_cores_beside_gpus_only_those_of_other_gangs_are_taken(
 async def test_a_gang_on_cpus_avoids_cores_for_which_a_job_on_gpus_waits(
     store: Store, settings: Settings, submit: Submit
 ) -> None:
-    await machines(store, "node-1", "node-2")
+    """Of the model that it names, and of not too many nodes: each bundle's selector has them."""
+    gpus = {"cpu": 16.0, "cpu_used": 14.0, "gpu": 8.0, "gpu_used": 2.0, "gpu_model": "H100"}
+    await machines(store, "node-1", "node-2", "node-3")
     async with store.write() as tx:
-        gpus = {"cpu": 16.0, "cpu_used": 14.0, "gpu": 8.0, "gpu_used": 2.0}
-        (first, second) = await node_rows.all_nodes(tx)
-        await node_rows.replace(tx, [{**first, **gpus}, dict(second)])
-    waits = await submit(device="cuda", resources={"cpus_per_gpu": 4})
+        first, second, third = await node_rows.all_nodes(tx)
+        rows = [{**first, **gpus}, dict(second), {**third, **gpus, "gpu_model": "A100"}]
+        await node_rows.replace(tx, rows)
+    waits = await submit(device="cuda", resources={"cpus_per_gpu": 4, "gpu": "H100"})
     job = await submit(ranks=8, device="cpu")
     await admit(store, settings, "a", None)
     assert await avoided_by(store, settings, job) == ("node-1",)
+    async with store.write() as tx:
+        await node_rows.replace(tx, [*rows, *({**rows[0], "id": f"node-{number}"} for number in range(100, 200))])
+    assert len(await avoided_by(store, settings, job)) == 64
     await submitting.cancel(store, waits.id, "ann")
     assert await avoided_by(store, settings, job) == ()
 

@@ -210,6 +210,14 @@ def test_cores_for_which_a_job_on_gpus_waits_go_to_no_later_job_on_cpus() -> Non
     assert reasons(decide([ON_GPUS, large], [beside(cpu_free=64), bare], {}, None)) == TURN
     twice = decide([ON_GPUS, small, small], [beside(cpu_free=64), bare], {}, None)
     assert reasons(twice) == ("waiting_for_devices", "cpu", "waiting_for_turn")
+    partly = beside(cpu=64, cuda=0, cpu_free=56)
+    few = decide([ON_GPUS, small, replace(small, world_size=8)], [beside(cpu_free=64), partly], {}, None)
+    assert reasons(few) == (*TURN, "waiting_for_turn"), (
+        "or a stream of few ranks would take the node that is enough for many"
+    )
+    other = [replace(beside(cpu_free=64), model="H100"), replace(beside(), model="A100")]
+    named = decide([replace(ON_GPUS, gpu="H100"), replace(small, world_size=128)], other, {}, None)
+    assert reasons(named) == ("waiting_for_devices", "cpu"), "the other model is of no use to it"
     full = [beside(cpu_free=64), beside(cuda_free=0)]
     assert reasons(decide([ON_GPUS, small], full, {}, None)) == ("waiting_for_devices", "cpu"), "no GPU is free there"
     apart = [beside(cpu_free=64), replace(beside(cuda=0), image="nemo")]
@@ -225,6 +233,8 @@ def test_cores_for_which_a_job_on_cpus_waits_go_to_no_later_job_on_gpus() -> Non
     assert reasons(decide([large, pair], [beside(cpu_free=64)], {}, None)) == TURN
     none = decide([large, replace(pair, cpus=0.0)], [beside(cpu_free=64)], {}, None)
     assert reasons(none) == ("waiting_for_devices", "cuda"), "it takes no cores"
+    behind = decide([large, pair, replace(pair, cpus=0.0)], [beside(cpu_free=64)], {}, None)
+    assert reasons(behind) == (*TURN, "waiting_for_turn"), "or a stream of jobs without cores would take its GPUs"
     other = decide([large, pair], [beside(cpu_free=60), beside(cuda=0, cpu_free=64)], {}, None)
     assert reasons(other) == ("waiting_for_devices", "cuda"), "the node without GPUs is enough once it is free"
 
