@@ -88,10 +88,10 @@ async def read(request: Request, most: int = MAX_SPEC_BYTES) -> bytes:
         raise RequestTimeout(message, remedy="Send it again.") from None
 
 
-def validated(kind: type[Body], document: object, *, strict: bool = False) -> Body:
+def validated(kind: type[Body], document: object, *, strict: bool | None = None) -> Body:
     """The parsed body as a value of class `kind`. Raises `RequestValidationError`, which never contains the input.
 
-    `strict`: `true` is not a number, and neither is `"5"`, as in a job's spec.
+    `strict`: `true` is not a number, and neither is `"5"`, as in a job's spec; None: as the class has it.
     """
     try:
         return kind.model_validate(document, strict=strict)

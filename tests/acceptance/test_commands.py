@@ -120,6 +120,7 @@ def hung(client: Client, folder: Path, script: str) -> tuple[str, Incident]:
     return job, incidents[0]
 
 
+@pytest.mark.full
 def test_a_hang_of_a_plain_script_is_explained(plane: ControlPlane, tmp_path: Path) -> None:
     """Rank 1 forgets a collective; the incident names it, the collective, and the line at which it is. Started again, it does not."""
     script = """
@@ -199,6 +200,7 @@ time.sleep(600)
         assert any(terminated(tmp_path / str(tried)) for tried in range(3))
 
 
+@pytest.mark.full
 def test_a_folder_is_uploaded_and_every_rank_runs_in_its_copy(plane: ControlPlane, tmp_path: Path) -> None:
     """A relative folder of the spec file; an upload that broke off continues; a second job with the same code sends nothing."""
     code = tmp_path / "code"

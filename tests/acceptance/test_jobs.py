@@ -148,6 +148,7 @@ def test_resumes_a_job_on_another_layout(plane: ControlPlane) -> None:
         assert [point.step for point in client.metrics(second.id).points] == [5, 6]
 
 
+@pytest.mark.full
 def test_what_the_models_print_is_in_the_logs(plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "chatty.py").write_text(
         "from torch import nn\nimport torch.distributed\n\ndef make():\n"
@@ -167,6 +168,7 @@ def test_a_job_larger_than_the_cluster_is_refused(plane: ControlPlane) -> None:
         client.submit(spec("giant", layout={"data": 1024}, global_batch=1024))
 
 
+@pytest.mark.full
 def test_a_job_is_stopped_once_its_time_is_up(plane: ControlPlane) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(3600)"]
     with plane.client() as client:

@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness.control_plane import ControlPlane, endless, trained, until
 from harness.patience import PATIENCE_S
 from harness.processes import actors, trainers
 from harness.slow_model import write_slow_model
 
 
+@pytest.mark.full
 def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: ControlPlane, tmp_path: Path) -> None:
     same: dict[str, Any] = {
         "model": write_slow_model(tmp_path),

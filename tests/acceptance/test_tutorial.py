@@ -20,6 +20,7 @@ def test_the_tutorial_works_as_written(plane: ControlPlane, tmp_path: Path) -> N
     assert "[1, 2]" in done.stderr  # the degrees that would work
 
 
+@pytest.mark.full
 def test_the_page_for_a_script_of_your_own_runs_it_on_this_machine(tmp_path: Path) -> None:
     """Up to the first command that needs a control plane."""
     write_files(SCRIPT, tmp_path)

@@ -131,6 +131,7 @@ def make(folder: Path, before: str = "") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_without_a_package_of_the_tests_they_are_left_out_and_it_says_which(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(ALONE)
@@ -249,6 +250,7 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.mark.full
 def test_without_memory_for_snapshots_what_a_step_feels_of_them_is_skipped(
     cpu: Place, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

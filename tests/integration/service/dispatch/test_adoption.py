@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
 
 from shardyard.service.dispatch.admission import Admission, admit
@@ -77,6 +78,7 @@ async def _nothing() -> None:
     return None
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_dispatcher_known_to_be_dead_is_not_waited_for(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -118,6 +120,7 @@ async def test_a_job_that_holds_no_devices_any_more_is_not_taken_over(
         assert await leases.owners(tx) == []
 
 
+@POSTGRESQL_IN_FULL
 async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
     cluster.script = run_until_stopped
     job = await submit(store, settings)
@@ -131,6 +134,7 @@ async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, c
         await eventually(lambda: set(cluster.living) == {spec.name})
 
 
+@POSTGRESQL_IN_FULL
 async def test_gangs_of_another_control_plane_are_left_alone(
     store: Store, settings: Settings, cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +154,7 @@ async def test_gangs_of_another_control_plane_are_left_alone(
     assert sum(theirs in record.getMessage() for record in caplog.records) == 1
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_dispatcher_that_ends_in_order_gives_its_leases_back(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:

@@ -35,6 +35,7 @@ from .dispatching import dispatching, ended, eventually, job_history, states, st
 Ends = Callable[[Store, str, str], Awaitable[Job]]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_job_runs_from_queue_to_success(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
     job = await submit(store, settings, steps=20)
     async with dispatching(store, settings, cluster):
@@ -62,6 +63,7 @@ async def test_events_that_come_twice_or_whose_answer_was_lost_land_once(
     assert await states(store, job) == ["queued", "placing", "starting", "running", "succeeded"]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_spec_that_an_earlier_version_stored_and_this_one_cannot_read_fails_its_job(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -76,6 +78,7 @@ async def test_a_spec_that_an_earlier_version_stored_and_this_one_cannot_read_fa
     assert job.message is not None and "gone" in job.message and "Submit the job again" in job.message
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_job_whose_source_lost_the_checkpoint_while_it_waited_takes_no_devices(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -92,6 +95,7 @@ async def test_a_job_whose_source_lost_the_checkpoint_while_it_waited_takes_no_d
     assert "step 10" in (job.message or "") and [spec.name for spec in cluster.specs] == [f"shardyard-{source.id}-1"]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_gang_that_has_read_its_checkpoint_goes_on_when_the_source_loses_it(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -136,6 +140,7 @@ async def test_an_attempt_whose_end_is_stored_is_not_lost_again(
     assert await jobs.get_job(store, job.id) == before
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_gang_learns_which_nodes_are_cordoned(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -211,6 +216,7 @@ async def test_what_a_cancelled_gang_had_reported_is_stored_however_slow_the_dat
     assert (job.state, job.reason) == (State.CANCELLED, "cancel")
 
 
+@POSTGRESQL_IN_FULL
 async def test_what_a_cancelled_gang_reported_last_is_waited_for(
     store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +261,7 @@ async def test_a_database_that_restarts_is_waited_for(
     assert stored == list(range(1, len(stored) + 1))
 
 
+@POSTGRESQL_IN_FULL
 async def test_events_that_never_arrive_are_an_incident(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:

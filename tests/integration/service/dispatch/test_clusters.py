@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
 from sqlalchemy import select, update
 
@@ -119,6 +120,7 @@ async def owners(store: Store) -> dict[str, str | None]:
 BOTH = {("a", "node-a"), ("b", "node-b")}
 
 
+@POSTGRESQL_IN_FULL
 async def test_two_clusters_work_side_by_side(
     store: Store, database_url: str, tmp_path: Path, dispatching: Dispatching
 ) -> None:
@@ -179,6 +181,7 @@ async def test_a_second_cluster_of_the_same_name_is_refused(
     assert await known(store) == {("default", "node-b")} and len(second.living) == 1
 
 
+@POSTGRESQL_IN_FULL
 async def test_of_two_clusters_one_reports_why_a_job_waits(
     store: Store, tmp_path: Path, dispatching: Dispatching
 ) -> None:
@@ -221,6 +224,7 @@ async def test_a_node_of_a_renamed_cluster_is_one_node(store: Store, tmp_path: P
         assert (await find_past(tx, "host-a")).cluster == "after"
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_cluster_without_a_dispatcher_for_eight_days_is_forgotten(
     store: Store, tmp_path: Path, dispatching: Dispatching
 ) -> None:
@@ -242,6 +246,7 @@ async def test_a_cluster_without_a_dispatcher_for_eight_days_is_forgotten(
         assert (await clusters.ages(tx)).keys() == {"recent", "new"}
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_cluster_without_nodes_has_an_age_when_its_dispatcher_has_ended(
     store: Store, tmp_path: Path, dispatching: Dispatching
 ) -> None:

@@ -89,6 +89,7 @@ async def test_a_last_batch_whose_answer_was_lost_ends_the_attempt_again(
     assert await job_history(store, job) == history
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_save_that_a_restore_reports_again_has_one_row(store: Store, placed: tuple[Job, Lease]) -> None:
     """The next attempt reports the checkpoint that it continues from, in case the one before it died before its report."""
 
@@ -128,6 +129,7 @@ async def test_a_death_at_any_line_of_the_transaction_leaves_all_or_nothing(
     assert len(await job_history(store, job)) == len(before) + 7
 
 
+@POSTGRESQL_IN_FULL
 async def test_without_the_lease_nothing_is_stored(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     before = await job_history(store, job)
@@ -166,6 +168,7 @@ async def test_a_step_that_is_reported_again_stays_and_one_that_is_trained_again
     assert [item.data["step"] for item in news.items if item.kind == "step"] == [2, 3]
 
 
+@POSTGRESQL_IN_FULL
 async def test_an_attempt_that_got_on_resets_the_backoff(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
@@ -218,6 +221,7 @@ async def test_what_a_program_logs_or_saves_is_progress(store: Store, settings: 
     assert setbacks == [("queued", *of) for of in ((1, 3), (2, 4), (1, 14), (1, 30), (2, 39), (3, 39))]
 
 
+@POSTGRESQL_IN_FULL
 @pytest.mark.parametrize("to", [State.QUEUED, State.PAUSED])
 async def test_a_job_that_holds_no_devices_shows_no_time_left(
     store: Store, placed: tuple[Job, Lease], to: State
@@ -275,6 +279,7 @@ async def test_a_job_ends_after_it_started_also_if_its_start_was_read_late(
     assert row["duration_s"] == 0.0 and row["started_at"] == row["finished_at"] == attempt["ended_at"]
 
 
+@POSTGRESQL_IN_FULL
 async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Settings, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     began = (state("starting"), state("running"))
@@ -302,6 +307,7 @@ async def test_what_databases_cannot_keep_is_made_keepable(store: Store, placed:
     assert [line.text for line in (await logs.page(store, job.id)).lines] == ["nul \ufffd and ? half"]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_cause_of_any_length_ends_an_attempt(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     said = event_batch(state("starting"), state("failed", reason="c" * 100))
@@ -309,6 +315,7 @@ async def test_a_cause_of_any_length_ends_an_attempt(store: Store, placed: tuple
     assert (await jobs.get_job(store, job.id)).reason == "c" * 64
 
 
+@POSTGRESQL_IN_FULL
 async def test_an_event_that_makes_no_sense_is_an_incident_and_the_rest_goes_on(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
@@ -321,6 +328,7 @@ async def test_an_event_that_makes_no_sense_is_an_incident_and_the_rest_goes_on(
     assert (await jobs.get_job(store, job.id)).state == State.SUCCEEDED
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_failure_while_cancelling_by_lost_ranks_is_a_cancellation(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
@@ -332,6 +340,7 @@ async def test_a_failure_while_cancelling_by_lost_ranks_is_a_cancellation(
     assert (now.state, now.reason) == (State.CANCELLED, "cancelled_by_user")
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_long_story_read_in_batches_ends_with_its_last_state(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     steps = [step(number) for number in range(1, 24)]

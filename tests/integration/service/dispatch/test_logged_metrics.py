@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.events import logged
 
 from shardyard.service.dispatch.event_ingest import ingest
@@ -47,6 +48,7 @@ async def test_a_batch_that_comes_again_changes_nothing(store: Store, placed: tu
     )
 
 
+@POSTGRESQL_IN_FULL
 async def test_what_a_model_logs_is_in_its_steps_and_is_stored_once(store: Store, placed: tuple[Job, Lease]) -> None:
     """A step comes once from an attempt, whatever its generations did again."""
     job, lease = placed
@@ -99,6 +101,7 @@ async def test_long_curves_of_many_names_equal_what_was_logged(
             assert min(mine) - 2 <= mean <= max(mine) + 2
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_range_is_read_in_as_many_buckets_as_are_asked_for(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     spike = logged({"x": [(step, 100.0 if step == 777 else 1.0) for step in range(1000)]})

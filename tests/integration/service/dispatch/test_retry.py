@@ -180,6 +180,7 @@ async def test_a_gang_of_another_version_is_replaced(
     assert cluster.closed[0] == cluster.specs[0].name
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_lost_cluster_costs_no_restart(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
     cluster.script = run_until_stopped
     job = await submit(store, settings, max_restarts=0)

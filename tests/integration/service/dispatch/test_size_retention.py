@@ -162,6 +162,7 @@ async def test_an_ended_job_keeps_the_newest_traces_that_its_spec_allows(
     assert await first_lines(store, [bound]) == [1]
 
 
+@POSTGRESQL_IN_FULL
 async def test_beyond_the_bound_of_all_jobs_the_oldest_lines_of_the_job_that_ended_first_go(
     store: Store, settings: Settings, submit: Submit, caplog: pytest.LogCaptureFixture
 ) -> None:

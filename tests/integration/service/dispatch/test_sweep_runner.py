@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
 
 from shardyard.service.dispatch.sweep_runner import SweepRunner
@@ -37,6 +38,7 @@ RANGE = {"parameters": {"train.optimizer.lr": {"min": 0.01, "max": 1.0}}, "paral
 ASHA = {"min_steps": 3, "reduction": 3}
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_grid_runs_every_combination_as_an_ordinary_job(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -165,6 +167,7 @@ async def _fail(gang: Gang) -> None:
     await gang.state("failed", "exception", "rank 0: KeyError")
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_sweep_whose_trials_all_fail_has_failed(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -175,6 +178,7 @@ async def test_a_sweep_whose_trials_all_fail_has_failed(
     assert sweep.message
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_trial_whose_spec_is_refused_says_why_and_the_others_run(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -186,6 +190,7 @@ async def test_a_trial_whose_spec_is_refused_says_why_and_the_others_run(
     assert "global_batch" in ((await trials_of(store, sweep))[1].message or "")
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_trial_that_a_user_pauses_keeps_its_place_and_the_queue_goes_on(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
@@ -240,6 +245,7 @@ async def test_the_same_key_gives_the_same_sweep(store: Store, settings: Setting
     assert first[0].id == first[1].id
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_sweep_that_cannot_be_advanced_says_so_and_stops_no_other(
     store: Store, settings: Settings, cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -259,6 +265,7 @@ async def test_a_sweep_that_cannot_be_advanced_says_so_and_stops_no_other(
     assert (found.state, found.message) == ("succeeded", None)
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_sweep_whose_submissions_are_slow_keeps_no_other_from_its_trials(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

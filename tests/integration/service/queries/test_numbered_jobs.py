@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.events import logged
 from harness.query_plans import query_plan
 from sqlalchemy import text
@@ -130,6 +131,7 @@ async def test_pages_are_as_of_one_time_whatever_jobs_do(
     assert found == [*((id_, number) for number, id_ in having), *((id_, None) for id_ in none)]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_job_that_ended_without_a_stored_duration_is_listed_last(store: Store, submit: Submit) -> None:
     """An earlier version that still ran after the migration ended it."""
     first = await submit()
@@ -147,6 +149,7 @@ async def test_a_job_that_ended_without_a_stored_duration_is_listed_last(store: 
         assert found == [(ends_later, 100.0), (runs, 100.0), (stored, 50.0), (first.id, None), (without, None)]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_job_that_ends_keeps_its_duration_and_its_device_time(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     batch = event_batch(state("starting"), state("running"), state("succeeded"))
@@ -204,6 +207,7 @@ async def test_jobs_are_sorted_by_the_newest_and_by_the_best_value_of_a_metric(
     assert await found(Sort(Order.HIGHEST, True, "acc")) == [over, b, a, job.id, *rest]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_cursor_is_of_one_order_and_lasts_a_day(store: Store, submit: Submit) -> None:
     for _ in range(3):
         await submit()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.query_plans import query_plan
 from sqlalchemy import Select, text
 
@@ -55,6 +56,7 @@ async def test_waiting_jobs_are_read_in_order_with_their_reasons(
     assert lease.job_id == one.job
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_job_that_was_placed_waits_since_its_last_attempt_ended(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
@@ -68,6 +70,7 @@ async def test_a_job_that_was_placed_waits_since_its_last_attempt_ended(
     assert (await queue.running(store)).items == []
 
 
+@POSTGRESQL_IN_FULL
 @pytest.mark.parametrize("after", ["x", "job-1", "job-\0"])
 async def test_other_texts_are_no_place_in_the_queue(store: Store, after: str) -> None:
     for read in (queue.waiting, queue.running):
@@ -89,6 +92,7 @@ async def test_device_time_counts_the_part_within_the_range(store: Store, placed
     assert found["cuda"] == ("tester", 1, pytest.approx(7200, abs=1)), "an attempt that is left open is none that runs"
 
 
+@POSTGRESQL_IN_FULL
 async def test_past_attempts_are_pages(store: Store, settings: Settings, placed: tuple[Job, Lease]) -> None:
     job, _ = placed
     now = time.time()

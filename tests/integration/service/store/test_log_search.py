@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
 from pytest import MonkeyPatch
 from sqlalchemy import text
@@ -123,12 +124,14 @@ async def test_every_line_that_a_pattern_matches_is_found_once(
         assert hits == [line(n) for n in range(1, COUNT + 1) if theirs.search(line(n))], pattern
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_pattern_goes_with_the_other_conditions(store: Store, written: Job) -> None:
     hits, _ = await found(store, written, text=r"\d", regex=True, rank=0, level="warning", since=1040.0)
     expected, _ = await found(store, written, rank=0, level="warning", since=1040.0)
     assert hits == [text for text in expected if re.search(r"\d", text)] and hits
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_search_by_pattern_stops_between_two_lines_when_its_time_is_over(
     store: Store, written: Job, monkeypatch: MonkeyPatch
 ) -> None:
@@ -154,6 +157,7 @@ async def test_no_pattern_takes_more_than_linear_time(
         assert page.done and len(page.lines) <= 1, pattern
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_pattern_that_is_none_is_refused(store: Store, written: Job) -> None:
     for pattern in ("(", "a**", r"\1", "(?=x)", r"(\w{1,1000}){1,1000}"):
         with pytest.raises(InvalidPattern) as refused:
@@ -161,6 +165,7 @@ async def test_a_pattern_that_is_none_is_refused(store: Store, written: Job) -> 
         assert refused.value.field == "text" and refused.value.remedy, pattern
 
 
+@POSTGRESQL_IN_FULL
 async def test_one_question_looks_through_a_stretch_and_no_further(
     store: Store, written: Job, monkeypatch: MonkeyPatch
 ) -> None:
@@ -171,6 +176,7 @@ async def test_one_question_looks_through_a_stretch_and_no_further(
         await search(store, "absent", LogFilter())
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_hit_is_shown_among_its_neighbours(store: Store, written: Job) -> None:
     page = await logs.around(store, written.id, 100, limit=10)
     assert [each.position for each in page.lines] == list(range(95, 105)) and page.next == 104
@@ -197,6 +203,7 @@ async def test_case_is_that_of_ascii_and_nothing_has_a_meaning_of_its_own(
         assert [each.text for each in page.lines] == [said[n] for n in expected], wanted
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_question_is_bounded_by_bytes_and_by_time(store: Store, written: Job, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "STRETCH", Size(COUNT, 60))
     page = await search(store, written.id, LogFilter(text="line 200"))
@@ -286,6 +293,7 @@ async def test_a_statement_that_takes_too_long_is_interrupted(
         await search(store, written.id, LogFilter(text="line"))
 
 
+@POSTGRESQL_IN_FULL
 async def test_what_was_looked_through_before_an_interruption_counts(
     store: Store, written: Job, monkeypatch: MonkeyPatch
 ) -> None:
@@ -300,6 +308,7 @@ async def test_what_was_looked_through_before_an_interruption_counts(
     assert (page.lines, page.scanned_to, page.done) == ([], 10, False)
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_few_searches_run_at_once_and_others_wait_for_their_turn(
     store: Store, written: Job, monkeypatch: MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from alembic import command
 from alembic.config import Config
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.events import logged
 from sqlalchemy import JSON, Connection, Engine, column, event, insert, select, table, text, update
 
@@ -69,6 +70,7 @@ async def test_checkpoints_that_were_reported_of_have_a_state(database_url: str,
     assert [(one.step, one.state) for one in found] == [(10, "deleted"), (20, "present"), (10, "deleted")]
 
 
+@POSTGRESQL_IN_FULL
 async def test_a_job_that_was_reported_as_preempted_changes_its_layout(
     database_url: str, store: Store, submit: Submit
 ) -> None:
@@ -90,6 +92,7 @@ async def test_a_job_that_was_reported_as_preempted_changes_its_layout(
     assert (now.state, now.reason) == ("resharding", "reshard")
 
 
+@POSTGRESQL_IN_FULL
 async def test_faults_specs_and_states_get_the_last_words(database_url: str, store: Store, submit: Submit) -> None:
     job = await submit()
     fault = {"id": "fault-1", "fault": "slow-rank", "rank": 0, "delay_ms": 5.0, "duration_s": 2.0, "done": True}
@@ -119,6 +122,7 @@ async def test_faults_specs_and_states_get_the_last_words(database_url: str, sto
     assert (moved["state"], moved["reason"], moved["spec"], reported) == ("resharding", "reshard", spec, fault)
 
 
+@POSTGRESQL_IN_FULL
 async def test_jobs_of_an_earlier_version_are_placed_and_taken_over(
     store: Store, database_url: str, settings: Settings, submit: Submit
 ) -> None:
@@ -143,6 +147,7 @@ async def test_jobs_of_an_earlier_version_are_placed_and_taken_over(
     assert (await jobs.get_job(store, waits[0].id)).reason == "waiting_for_devices"
 
 
+@POSTGRESQL_IN_FULL
 async def test_events_of_an_earlier_version_get_the_final_words(
     database_url: str, store: Store, submit: Submit
 ) -> None:
@@ -267,6 +272,7 @@ async def operation_states(url: str) -> list[str]:
         return [row.state for row in await tx.execute(text("SELECT state FROM operations ORDER BY id"))]
 
 
+@POSTGRESQL_IN_FULL
 async def test_jobs_that_resumed_from_a_checkpoint_have_a_parent(
     database_url: str, store: Store, submit: Submit
 ) -> None:

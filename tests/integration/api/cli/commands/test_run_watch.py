@@ -103,7 +103,10 @@ def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: st
 def test_an_interrupt_before_the_job_is_watched_cancels_it_too(
     client: Client, spec: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Screen, "warnings", lambda *_: signal.raise_signal(signal.SIGINT))
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Screen, "warnings", interrupted)
     assert run(["run", spec]) == 103
     assert "Cancelling" in capsys.readouterr().err
     assert client.job("tiny").state == "cancelled"
