@@ -342,7 +342,7 @@ if not again:
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     "name",
-    ["ddp", "fsdp2", *(pytest.param(name, marks=pytest.mark.full) for name in ("accelerate", "accelerate-images"))],
+    ["ddp", *(pytest.param(name, marks=pytest.mark.full) for name in ("fsdp2", "accelerate", "accelerate-images"))],
 )
 def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name: str, ranks: int) -> None:
     """Every loss is that of one process without Shardyard, to the last of twelve digits."""

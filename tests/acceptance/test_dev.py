@@ -35,6 +35,7 @@ def session(client: Client, folder: Path, idle_s: float, serves: Sequence[str] =
     return job
 
 
+@pytest.mark.full
 async def test_a_session_has_the_code_ends_when_it_is_idle_and_leaves_no_process(
     plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ def of_packages(index: Path, *requirements: str, **more: Any) -> dict[str, Any]:
     return {"env": {"python": list(requirements), **more}, "resources": {"env": packages.variables(index)}}
 
 
+@pytest.mark.full
 def test_a_program_has_the_packages_that_it_asks_for(plane: ControlPlane, tmp_path: Path) -> None:
     """Beside the torch of the nodes; one that cannot be installed fails the job at once, whatever its budgets."""
     index, code = tmp_path / "index", tmp_path / "code"

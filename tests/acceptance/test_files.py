@@ -33,6 +33,7 @@ def hub() -> Iterator[Hub]:
         yield found
 
 
+@pytest.mark.full
 def test_a_program_finds_its_files(plane: ControlPlane, buckets: Buckets, prefix: str, tmp_path: Path) -> None:
     """From a bucket, with the nodes' credentials, and from a path that all nodes see. A source that is not there fails the job at once."""
     shared = tmp_path / "shared.txt"

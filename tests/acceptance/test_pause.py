@@ -45,6 +45,7 @@ def test_a_paused_training_continues_with_its_next_step(plane: ControlPlane) -> 
         assert [point.loss for point in points] == pytest.approx(curve, rel=1e-9)
 
 
+@pytest.mark.full
 def test_a_paused_program_saves_and_continues_from_there(plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("""
 import os, pathlib, shardyard, signal, sys, time

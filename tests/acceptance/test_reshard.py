@@ -11,6 +11,7 @@ from shardyard.api.client import ApiError
 SAME: dict[str, Any] = {"precision": "fp64"}
 
 
+@pytest.mark.full
 def test_a_running_job_goes_on_with_another_layout(plane: ControlPlane) -> None:
     with plane.client() as client:
         job = client.submit(endless("new-layout", layout={"data": 2, "zero": 1}, **SAME))

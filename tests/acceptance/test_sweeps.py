@@ -11,6 +11,7 @@ from harness.sweep_program import document
 RATES = [0.05 + 0.05 * at for at in range(18)]
 
 
+@pytest.mark.full
 def test_a_sweep_of_a_program_runs_its_trials_and_names_the_best(plane: ControlPlane, tmp_path: Path) -> None:
     spec = document(tmp_path, RATES, 2, 0.01, search="grid", trials=3)
     with plane.client() as client:

@@ -74,6 +74,7 @@ def page(browser: Browser, stage: LiveServer, running: str) -> Iterator[Page]:
         yield page
 
 
+@pytest.mark.full
 def test_the_tabs_of_the_cluster(page: Page) -> None:
     page.goto("/cluster")
     expect(page.get_by_role("article", name="gpu-0")).to_be_visible()

@@ -47,6 +47,7 @@ def address(pair: tuple[LiveJob, LiveJob], more: str = "") -> str:
     return f"/compare?job={pair[0].id}&job={pair[1].id}{more}"
 
 
+@pytest.mark.full
 def test_programs_are_compared(page: Page, pair: tuple[LiveJob, LiveJob]) -> None:
     page.goto("/")
     for name in ("tortoise", "hare"):

@@ -88,6 +88,7 @@ async () => {
 """
 
 
+@pytest.mark.full
 def test_512_ranks_with_2000_samples_are_looked_at_bit_by_bit(page: Page, plane: ControlPlane) -> None:
     sizes: dict[str, int] = {}
     page.on("response", lambda answer: sizes.update({answer.url: int(answer.headers.get("content-length", 0))}))

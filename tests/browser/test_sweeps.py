@@ -36,6 +36,7 @@ def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
         yield page
 
 
+@pytest.mark.full
 def test_a_sweep_is_submitted_looked_at_and_cancelled(page: Page, tmp_path: Path) -> None:
     page.goto("/new")
     expect(page.get_by_role("textbox", name="Job spec, YAML")).to_be_visible()

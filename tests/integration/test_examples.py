@@ -102,7 +102,7 @@ def same_losses(root: Path) -> list[float]:
 
 
 #: Those that the core trains; the others only say that they would be accepted.
-TRAINED = ("quickstart", "three-d", "own-module", "vit")
+TRAINED = ("quickstart", "own-module", "vit")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import hypothesis
 import pytest
+from harness.databases import POSTGRESQL_IN_FULL
 from harness.events import whole_event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -647,6 +648,7 @@ def run() -> Iterator[Run]:
         yield Run(runner)
 
 
+@POSTGRESQL_IN_FULL
 @pytest.mark.parametrize(
     "examples", [16, pytest.param(400, marks=[pytest.mark.full, pytest.mark.timeout(900)])], ids=["few", "many"]
 )

@@ -59,6 +59,7 @@ async def test_it_may_die_at_every_turn(cluster: Cluster, tmp_path: Path) -> Non
     await closed(cluster, gang.name, pids(tmp_path, 2))
 
 
+@pytest.mark.full
 async def test_one_that_died_can_be_cancelled(cluster: Cluster, tmp_path: Path) -> None:
     gang = gang_spec("mourned", ranks=2, steps=100_000, pause=0.02, folder=str(tmp_path))
     await cluster.start_gang(gang)
