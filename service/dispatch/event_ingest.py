@@ -131,9 +131,8 @@ class _Batch:
     job: RowMapping
     rules: Rules
     cursor: int
-    earliest: (
-        float  # no move is before: when the attempt was placed, the job started, or its last move in the batch was
-    )
+    #: No move is before: when the attempt was placed, the job started, or its last move in the batch was.
+    earliest: float
     behind_s: float  # of the clock of the gang's node
     ended: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)

@@ -52,9 +52,7 @@ def clone(
             submit_job(screen, client, given, key, json, wait=wait, plan_s=0)
             return
         path = Path(tempfile.mkdtemp(prefix="shardyard-"), f"{found.name}.yaml")
-        draft = text_of(given, given.document) or yaml.safe_dump(given.document, sort_keys=False)
-        path.write_text(draft, encoding="utf-8")
-        if not _saved(path):
+        if not _edited(path, text_of(given, given.document) or yaml.safe_dump(given.document, sort_keys=False)):
             screen.hint("The editor saved nothing, so nothing was submitted.")
             raise typer.Exit(ExitCode.ERROR)
         stays = False
@@ -75,6 +73,18 @@ def clone(
             shutil.rmtree(path.parent)
             raise
         shutil.rmtree(path.parent)  # with what the editor has put beside it
+
+
+def _edited(path: Path, draft: str) -> bool:
+    """Whether the user's editor, called with the draft in this file, has saved it. If not, the folder goes unless the text is another."""
+    path.write_text(draft, encoding="utf-8")
+    saved = False
+    try:
+        saved = _saved(path)
+    finally:
+        if not saved and path.is_file() and path.read_bytes() == draft.encode():
+            shutil.rmtree(path.parent)
+    return saved
 
 
 def _saved(path: Path) -> bool:

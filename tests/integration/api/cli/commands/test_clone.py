@@ -123,18 +123,21 @@ def test_an_editor_may_change_the_text(  # noqa: PLR0917
     assert says in capsys.readouterr().err
     found = client.jobs().items
     assert len(found) == jobs
+    assert bool([*tmp_path.glob("shardyard-*")]) is says.startswith(("Your text", "Its relative"))
     if jobs == 2:
         assert found[0].spec["train"]["steps"] == 40
         assert "# the smallest" in (client.submitted_spec(found[0].id).text or "")
 
 
 def test_an_editor_that_is_not_there_is_named(
-    client: Client, spec: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    client: Client, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("VISUAL", "/nowhere/editor")
     client.submit(spec)
     assert run(["clone", "tiny", "--edit", "--url", client.url]) == 1
     assert "/nowhere/editor" in capsys.readouterr().err
+    assert not [*tmp_path.glob("shardyard-*")]
 
 
 def test_submit_takes_values(client: Client, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
