@@ -33,8 +33,8 @@ class Progress(Value):
 class Summary(Value):
     """Results of a finished training run. Losses are in nats per token."""
 
-    first_loss: float | None = Field(None, description="Loss of the first step.")
-    last_loss: float | None = Field(None, description="Mean loss of the last `last_steps` steps.")
+    first_loss: float | None = Field(None, description="Loss of the first step with a finite loss; fp16 skips others.")
+    last_loss: float | None = Field(None, description="Mean loss of the last `last_steps` steps with a finite loss.")
     last_steps: int | None = Field(
         None, description="Number of steps averaged in `last_loss`: a tenth of the run, from 1 to 20."
     )

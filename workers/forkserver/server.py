@@ -125,6 +125,9 @@ class Server:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # The shell that started the server had both ignored, as for any background job.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGQUIT, signal.SIG_DFL)
             os.setsid()
             die_with_parent(server)
             adopt_orphans()  # while it lives; then the server does

@@ -1,10 +1,18 @@
 """Formats a rank's events as lines of text: the same in a gang's logs and under torchrun."""
 
+import json
 from typing import Any
 
 
 def format_event(kind: str, data: dict[str, Any]) -> str | None:
-    """One line for an event of rank 0; None if the event needs none."""
+    """One line for an event of rank 0; None if the event needs none. One that has no such line is JSON: no text ends a training."""
+    try:
+        return _line(kind, data)
+    except (LookupError, TypeError, ValueError):
+        return f"{kind}: {json.dumps(data)}"
+
+
+def _line(kind: str, data: dict[str, Any]) -> str | None:
     match kind:
         case "preflight":
             return format_preflight(data)
@@ -12,16 +20,16 @@ def format_event(kind: str, data: dict[str, Any]) -> str | None:
             return _plan(data)
         case "step" if "loss" in data:
             speed = f"lr {data['lr']:.2e}  {data['tokens_per_s']:,.0f} tokens/s"
-            return f"step {data['step']:>6}  loss {data['loss']:.6f}  {speed}" + (
-                "  skipped" if data["skipped"] else ""
-            )
+            skipped = "  skipped" if data["skipped"] else ""
+            return f"step {data['step']:>6}  loss {_number(data['loss'], '.6f')}  {speed}{skipped}"
         case "eval":
             unigram = data["unigram_loss"]
             beside = "" if unigram is None else f"  (unigram loss {unigram:.4f})"
-            line = f"step {data['step']:>6}  validation loss {data['loss']:.4f}{beside}"
+            line = f"step {data['step']:>6}  validation loss {_number(data['loss'], '.4f')}{beside}"
             if "balance_loss" not in data:
                 return line
-            return f"{line}  experts' balance {data['balance_loss']:.3f} (1 is even), {data['dropped']:.1%} dropped"
+            balance, dropped = _number(data["balance_loss"], ".3f"), _number(data["dropped"], ".1%")
+            return f"{line}  experts' balance {balance} (1 is even), {dropped} dropped"
         case "probe" if "bubble_measured" in data:
             return f"step {data['step']:>6}  {format_bubble(data)}"
         case "checkpoint" if not data.get("again"):
@@ -34,6 +42,11 @@ def format_event(kind: str, data: dict[str, Any]) -> str | None:
         case "incident":
             return f"{data['cause']}: {data['message']}"
     return None
+
+
+def _number(value: float | None, spec: str) -> str:
+    """The number by a format specification. None is one that was not finite, which JSON does not have."""
+    return "not finite" if value is None else format(value, spec)
 
 
 def _plan(data: dict[str, Any]) -> str:

@@ -9,5 +9,5 @@ STACKS_SIGNAL: Final = signal.SIGRTMIN + 9
 BACKGROUND: Final = "background"
 #: The phase of a rank that runs a program of the user's own. Its age is that of the newest collective that began or ended.
 PROGRAM: Final = "program"
-#: Phases in which every batch sends a heartbeat, or every collective is one. Other phases wait for storage, compilers or starting peers.
+#: Phases in which every batch sends a heartbeat, or every collective is one. Others wait for storage, copies, compilers or starting peers.
 QUICK: Final = frozenset({"step", "validation", PROGRAM})

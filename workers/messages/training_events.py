@@ -372,9 +372,9 @@ class SummaryEvent(Event):
     tokens: int | None = None
     """Tokens that this attempt trained on."""
     first_loss: float | None = None
-    """Loss of the first step."""
+    """Loss of the first step with a finite loss; fp16 skips others."""
     last_loss: float | None = None
-    """Mean loss of the last `last_steps` steps."""
+    """Mean loss of the last `last_steps` steps with a finite loss."""
     last_steps: int | None = None
     """Number of steps in `last_loss`."""
     validation_loss: float | None = None

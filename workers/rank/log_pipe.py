@@ -32,7 +32,7 @@ class Lines:
         self.fd = fd
         self._log = None if longest is None else LogLines(longest)
         self.mask = SecretMask()
-        self._rest = b""
+        self._rest: list[bytes] = []  # what was read of a message whose end has not been read
         self._busy_until = 0.0
         self._waited_s = math.inf
 
@@ -80,19 +80,24 @@ class Lines:
     @property
     def rest(self) -> bytes:
         """The beginning of a line whose end has not been read."""
-        return self._rest if self._log is None else self._log.rest
+        return b"".join(self._rest) if self._log is None else self._log.rest
 
     def _split(self, data: bytes) -> list[bytes]:
         if self._log is not None:
             return self._log.take(data, self.mask)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        first, *others = data.split(b"\n")
+        self._rest.append(first)
+        if not others:
+            return []
+        lines = [b"".join(self._rest), *others[:-1]]
+        self._rest = others[-1:]
         return lines
 
     def _end(self) -> list[bytes]:
         """The last line, if it has no end."""
         if self._log is not None:
             return self._log.end()
-        rest, self._rest = self._rest, b""
+        rest, self._rest = self.rest, []
         return [rest] if rest else []
 
 

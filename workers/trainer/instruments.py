@@ -33,6 +33,7 @@ Phase = Literal[
     "trace",
     "replica check",
     "validation",
+    "write of a snapshot",
     "copy of a snapshot",
     "export",
 ]

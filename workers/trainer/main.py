@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ..messages.event import sanitize, to_json
 from ..messages.other_version import reading_orders
@@ -39,7 +39,8 @@ from .pending_profile import RecordingOrder
 #: What it returns is kept until all ranks are done.
 Train = Callable[[Any, RankAssignment, EmitEvent, Instruments], object]
 
-MAX_TRACEBACK = 64 << 10
+#: Characters of a message, and of a traceback.
+MAX_TEXT: Final = 64 << 10
 
 
 class Link:
@@ -134,22 +135,31 @@ def _failed(error: BaseException, step: int) -> FailedEvent:
     if isinstance(own, FailedEvent):
         return own
     text = "".join(traceback.format_exception(error))
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    with contextlib.suppress(Exception):  # the user's code may have replaced or closed it
+        sys.stderr.write(text)
+        sys.stderr.flush()
     return FailedEvent(
         type=type(error).__name__,
-        message=str(error),
+        message=_end_of(_text_of(error)),
         traceback=_end_of(text),
         step=step,
         facts=facts_of(error),
     )
 
 
+def _text_of(error: BaseException) -> str:
+    """Its message; of a class whose `__str__` fails what Python's own report says."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # the user's own code
+        return "<exception str() failed>"
+
+
 def _end_of(text: str) -> str:
     """The last lines, whole, so that the actor recognises secrets in them."""
-    if len(text) <= MAX_TRACEBACK:
+    if len(text) <= MAX_TEXT:
         return text
-    return text[-MAX_TRACEBACK:].partition("\n")[2] or f"(a line of {len(text):,} characters)"
+    return text[-MAX_TEXT:].partition("\n")[2] or f"(a line of {len(text):,} characters)"
 
 
 def _train_function(entry: str) -> Train:

@@ -1,5 +1,6 @@
 """A rank's training state beside its tensors. Checkpoints and snapshots hold both parts of it as JSON."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -71,14 +72,21 @@ class TrainState:
         self.step = int(state["step"])
 
     def advance(self, step: int, loss: float | None, seconds: float) -> None:
-        """Record that `step` is completed. `loss`: None where this rank does not know that of all ranks."""
+        """Record that `step` is completed. `loss`: None where this rank does not know that of all ranks.
+
+        One that is not finite is of a step that was skipped, since any other ends the run. It is no part of the first and the final loss.
+        """
         progress = self.progress
         self.step = step
         progress.trained_s += seconds
         if loss is None:
             return
         if progress.first_step_s is None:
-            progress.first_loss, progress.first_step_s = loss, time.monotonic() - self._started
+            progress.first_step_s = time.monotonic() - self._started
+        if not math.isfinite(loss):
+            return
+        if progress.first_loss is None:
+            progress.first_loss = loss
         progress.last_losses = [*progress.last_losses, loss][-averaged_steps(self._parts.spec.steps) :]
 
 

@@ -25,6 +25,9 @@ class Validation(Callback):
     ) -> None:
         self._parts, self._batches, self._reporter, self._state = parts, batches, reporter, state
         self._instruments = instruments
+        self._validated = (
+            False  # whether this process has validated a batch, for which blocks are compiled without gradients
+        )
 
     def meets(self, step: int) -> bool:
         """Whether it validates after the step."""
@@ -48,10 +51,12 @@ class Validation(Callback):
         counted = CountedTargets(self._parts.tokens.end is not None, self._parts.counts_loss, tokens)
         parallel.tally.clear()
         for number in range(batches):
-            self._instruments.heartbeat.update("validation", step)
+            self._instruments.heartbeat.update("validation" if self._validated else "first validation", step)
             inputs, targets = self._batches.validation(number)
             counted.add(targets)
             total += parallel.runner.validate(inputs, targets)
+            self._validated = True
+        self._instruments.heartbeat.update("validation", step)
         parallel.data.after_validation()
         loss, _, *counts = sum_over_ranks([], total, self._parts.counts_loss, mesh, *counted.ballot())
         self._state.progress.validation_loss = loss / batches / self._parts.loss.factor / counted.share(counts)

@@ -9,7 +9,7 @@ optimizer, and rank 0's events of the last seconds, so that no step's record is 
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import torch
@@ -186,6 +186,9 @@ class Snapshots:
         """Wait for the running snapshot. A failure is logged, and ends all snapshots."""
         if self._running is None:
             return
+        if not self._running.done():  # the first ones pin their memory, which may take longer than a hang's time limit
+            with self._instruments.phase("write of a snapshot", self._instruments.heartbeat.step):
+                wait([self._running])
         try:
             self._copy_s = self._running.result()
         except OSError as error:

@@ -5151,12 +5151,12 @@ export interface components {
         readonly Summary: {
             /**
              * First Loss
-             * @description Loss of the first step.
+             * @description Loss of the first step with a finite loss; fp16 skips others.
              */
             readonly first_loss: number | null;
             /**
              * Last Loss
-             * @description Mean loss of the last `last_steps` steps.
+             * @description Mean loss of the last `last_steps` steps with a finite loss.
              */
             readonly last_loss: number | null;
             /**
@@ -8943,12 +8943,12 @@ export interface components {
             readonly tokens?: number | null;
             /**
              * First Loss
-             * @description Loss of the first step. Left out if null.
+             * @description Loss of the first step with a finite loss; fp16 skips others. Left out if null.
              */
             readonly first_loss?: number | null;
             /**
              * Last Loss
-             * @description Mean loss of the last `last_steps` steps. Left out if null.
+             * @description Mean loss of the last `last_steps` steps with a finite loss. Left out if null.
              */
             readonly last_loss?: number | null;
             /**

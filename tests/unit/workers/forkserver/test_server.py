@@ -22,7 +22,7 @@ from shardyard.workers.forkserver.server import Child, Server
 from shardyard.workers.messages.rendezvous import RankAssignment
 
 ENTRY = """
-import os, sys, time, threading, subprocess
+import os, signal, sys, time, threading, subprocess
 from shardyard.workers.messages import event_type, rank_event
 def prepared():
     made = event_type._made.cache_info().misses
@@ -31,7 +31,9 @@ def prepared():
 def hello(run, coords, emit, instruments):
     print("out", flush=True); print("err", file=sys.stderr)
     emit("facts", {"torch": "torch.distributed.fsdp" in sys.modules, "threads": threading.active_count(),
-                   "env": dict(os.environ), "sid": os.getsid(0) == os.getpid(), "cwd": os.getcwd(), "run": run, "prepared": prepared()})
+                   "env": dict(os.environ), "sid": os.getsid(0) == os.getpid(), "cwd": os.getcwd(), "run": run, "prepared": prepared(),
+                   "interrupt": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+                   "quit": signal.getsignal(signal.SIGQUIT) == signal.SIG_DFL})
 def leave(run, coords, emit, instruments):
     script = "import subprocess, sys; child = subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=-3); print(child.pid)"
     gone = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
@@ -139,6 +141,7 @@ def test_a_trainer_is_warm_single_and_has_its_own_surroundings(root: Path, owner
             facts["torch"] and facts["prepared"] and facts["sid"] and facts["threads"] == 2
         )  # its own, and the one that listens
         assert facts["env"]["COLOUR"] == "blue" and facts["cwd"] == str(root) and facts["run"] == {"a": 1}
+        assert facts["interrupt"] and facts["quit"], "the shell that starts the server ignores both"
         assert run.message()["kind"] == "done"
         assert os.read(run.out, 100) == b"out\n" and os.read(run.err, 100) == b"err\n"
         run.say("release")

@@ -1,11 +1,20 @@
 """Each event of rank 0 is one line or none."""
 
+import math
+
+from shardyard.workers.messages.event import EvalEvent, to_json
 from shardyard.workers.messages.event_text import format_event
+from shardyard.workers.messages.rank_event import RankStepEvent
 
 
 def test_a_step_says_its_loss_and_whether_it_was_skipped() -> None:
     step = {"step": 3, "loss": 1.5, "lr": 1e-3, "tokens_per_s": 1234.5, "skipped": True}
     assert format_event("step", step) == "step      3  loss 1.500000  lr 1.00e-03  1,234 tokens/s  skipped"
+
+
+def test_a_skipped_step_without_a_finite_loss_says_so() -> None:
+    step = to_json(RankStepEvent(step=3, loss=math.nan, lr=1e-3, tokens_per_s=1234.5, skipped=True))
+    assert format_event("step", step) == "step      3  loss not finite  lr 1.00e-03  1,234 tokens/s  skipped"
 
 
 def test_the_other_ranks_steps_and_the_summary_need_no_line() -> None:
@@ -23,6 +32,16 @@ def test_validation_says_how_evenly_experts_were_used() -> None:
     line = format_event("eval", {"step": 9, "loss": 1.9583, "unigram_loss": 3.1727, **routing})
     assert line is not None
     assert line.endswith("experts' balance 1.040 (1 is even), 1.5% dropped")
+
+
+def test_a_validation_whose_numbers_are_not_finite_says_so() -> None:
+    lost = EvalEvent(step=9, loss=math.nan, unigram_loss=3.1727, tokens=8, balance_loss=math.inf, dropped=math.nan)
+    line = "step      9  validation loss not finite  (unigram loss 3.1727)  experts' balance not finite (1 is even), not finite dropped"
+    assert format_event("eval", to_json(lost)) == line
+
+
+def test_an_event_of_another_form_is_json() -> None:
+    assert format_event("eval", {"step": None, "unigram_loss": None}) == 'eval: {"step": null, "unigram_loss": null}'
 
 
 def test_a_probe_says_how_long_a_pipeline_waited() -> None:

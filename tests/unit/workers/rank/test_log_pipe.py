@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import os
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,24 @@ async def test_lines_come_whole_and_the_last_without_its_end(pipe: tuple[int, in
     os.close(writer)
     assert await lines.read() == [b"rest"]
     assert await lines.read() is None
+
+
+async def test_a_long_message_is_copied_once(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    lines, part = Lines(reader), b"x" * (32 << 10)
+    for _ in range(64):
+        os.write(writer, part)
+        assert lines.read_now() == []
+    tracemalloc.start()
+    try:
+        os.write(writer, part)
+        assert lines.read_now() == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(part), "what was read before stays where it is"
+    os.write(writer, b"y\nnext\nth")
+    assert lines.read_now() == [part * 65 + b"y", b"next"] and lines.rest == b"th"
 
 
 async def test_what_is_in_the_pipe_is_read_at_once(pipe: tuple[int, int]) -> None:

@@ -3,13 +3,14 @@
 import json
 import os
 import socket
+import sys
 from typing import Any
 
 import pytest
 
 from shardyard.version import __version__
 from shardyard.workers.messages.rendezvous import RankAssignment
-from shardyard.workers.trainer.main import Link, main
+from shardyard.workers.trainer.main import MAX_TEXT, Link, main
 
 ORDERS = {"run": {}, "coords": {}, "secrets": []}
 
@@ -57,16 +58,57 @@ RUN = {"job": "job-1", "train": TRAIN, "checkpoints": "file:///c", "cache": "/c"
 def test_orders_of_another_version_are_no_exception_of_the_job(
     run: dict[str, Any], coords: dict[str, Any], why: str
 ) -> None:
+    data = failed(run, coords)
+    assert data["facts"] == {"cause": "other_version"}
+    assert data["message"].startswith(f"this node has Shardyard {__version__}, which cannot read")
+    assert why in data["message"]
+
+
+def failed(run: dict[str, Any], coords: dict[str, Any], entry: str = "") -> dict[str, Any]:
+    """The event of a trainer with these orders, whose only event it is."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(json.dumps({"run": run, "coords": coords}).encode() + b"\n")
         if (child := os.fork()) == 0:
-            os._exit(main(theirs, {}))
+            try:
+                os._exit(main(theirs, {}, entry))
+            finally:
+                os._exit(9)
         theirs.close()
         (line,) = ours.makefile("rb").read().splitlines()
         _, status = os.waitpid(child, 0)
     event = json.loads(line)
     assert (os.waitstatus_to_exitcode(status), event["kind"]) == (1, "failed")
-    assert event["data"]["facts"] == {"cause": "other_version"}
-    assert event["data"]["message"].startswith(f"this node has Shardyard {__version__}, which cannot read")
-    assert why in event["data"]["message"]
+    data: dict[str, Any] = event["data"]
+    return data
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def without_words(*_: Any) -> None:
+    raise Wordless
+
+
+def after_closing_its_log(*_: Any) -> None:
+    sys.stderr.close()
+    raise KeyError("this")
+
+
+def at_length(*_: Any) -> None:
+    raise ValueError("a first line\n" * MAX_TEXT + "the last line")
+
+
+def test_an_exception_is_reported_whatever_its_text_and_the_log_do() -> None:
+    data = failed(RUN, COORDS, f"{__name__}:{without_words.__name__}")
+    assert (data["type"], data["message"]) == ("Wordless", "<exception str() failed>")
+    data = failed(RUN, COORDS, f"{__name__}:{after_closing_its_log.__name__}")
+    assert (data["type"], data["message"]) == ("KeyError", "'this'")
+
+
+def test_the_last_lines_of_a_long_message_are_reported() -> None:
+    data = failed(RUN, COORDS, f"{__name__}:{at_length.__name__}")
+    assert MAX_TEXT - 20 < len(data["message"]) <= MAX_TEXT
+    assert data["message"].startswith("a first line\n") and data["message"].endswith("\nthe last line")

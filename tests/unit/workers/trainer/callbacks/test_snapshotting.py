@@ -1,16 +1,21 @@
 import itertools
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from harness.patience import PATIENCE_S
 
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.host_memory import MemoryLimit
+from shardyard.workers.messages.rank_status import QUICK
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.trainer import snapshot_cost
 from shardyard.workers.trainer.callbacks.snapshotting import Snapshots
+from shardyard.workers.trainer.heartbeat import Heartbeat
 from shardyard.workers.trainer.instruments import Instruments
 from shardyard.workers.trainer.segment_writer import SegmentWriter, SnapshotError, restore
 from shardyard.workers.trainer.snapshot_allocation import Allocation
@@ -127,6 +132,35 @@ def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
     assert followed == [1, 2, 3]
     assert capsys.readouterr().out.count("no more snapshots") == 1
     assert shared_memory.steps(fds) == []
+
+
+class Observed(Heartbeat):
+    """Sets `slow` at the begin of a phase that may take long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = threading.Event()
+
+    def update(self, phase: str, step: int) -> None:
+        super().update(phase, step)
+        if phase not in QUICK:
+            self.slow.set()
+
+
+def test_a_wait_for_a_snapshot_has_the_time_of_a_slow_phase(fds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones pin hundreds of gigabytes."""
+    heartbeat, seen = Observed(), []
+
+    def write(*_: Any) -> float:
+        seen.append(heartbeat.slow.wait(PATIENCE_S))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SegmentWriter, "write", write)
+    snapshots = Snapshots(fds, 1, shards(torch.float32), CPU, Instruments(heartbeat=heartbeat))
+    heartbeat.update("step", 2)
+    snapshots.after(1, 1.0, dict, nothing)
+    snapshots.settle()
+    assert seen == [True] and (heartbeat.phase, heartbeat.step) == ("step", 2)
 
 
 @pytest.fixture

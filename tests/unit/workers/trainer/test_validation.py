@@ -1,0 +1,61 @@
+"""Which of a trainer's validations may take long: the first, for which a compiler works."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from shardyard.strategies.mesh import make_mesh
+from shardyard.workers.messages.rank_status import QUICK
+from shardyard.workers.spec import Run, TrainSpec
+from shardyard.workers.trainer.assemble import assemble
+from shardyard.workers.trainer.build import allocate
+from shardyard.workers.trainer.heartbeat import Heartbeat
+from shardyard.workers.trainer.instruments import Instruments
+
+MODULE = """
+from torch import nn
+
+
+def make():
+    return nn.Sequential(nn.Embedding(256, 8), nn.Linear(8, 256))
+"""
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A world of one rank."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Recorded(Heartbeat):
+    """Keeps its phases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phases: list[tuple[int, str]] = []
+
+    def update(self, phase: str, step: int) -> None:
+        super().update(phase, step)
+        self.phases.append((step, phase))
+
+
+def test_a_rank_has_the_time_of_a_slow_phase_until_it_has_validated_a_batch(tmp_path: Path, alone: None) -> None:
+    (tmp_path / "module_to_validate.py").write_text(MODULE)
+    (tmp_path / "corpus.txt").write_text("a line of the corpus\n" * 400)
+    data = {"source": "text", "files": [str(tmp_path / "corpus.txt")], "seq_len": 16, "validation": 0.2}
+    model = {"import": "module_to_validate:make", "code": str(tmp_path)}
+    small = {"model": model, "data": data, "global_batch": 2, "checkpoint": {"final": False}}
+    spec = TrainSpec.model_validate(small | {"steps": 2, "eval": {"every": 1, "batches": 2}})
+    run = Run(job="a", train=spec, checkpoints=str(tmp_path / "a"), cache=tmp_path / "cache")
+    heartbeat = Recorded()
+    built = allocate(run, make_mesh(spec.layout, torch.device("cpu")))
+    assemble(built, lambda *_: None, Instruments(heartbeat=heartbeat)).run()
+    of_validations = [(step, phase) for step, phase in heartbeat.phases if phase.endswith("validation")]
+    begins, first, *others = of_validations
+    assert (begins, first) == ((1, "validation"), (1, "first validation")) and "first validation" not in QUICK
+    assert {phase for _, phase in others} == {"validation"} and {step for step, _ in others} == {1, 2}
