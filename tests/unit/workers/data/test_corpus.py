@@ -1,4 +1,3 @@
-import gzip
 import json
 import os
 from pathlib import Path
@@ -171,13 +170,14 @@ def test_records_are_known_by_any_of_their_names(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize(
     ("name", "content", "kind"),
     [
-        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}'), "compressed with gzip"),
+        ("a.jsonl.gz", b"\x1f\x8b\x08\x00", "compressed with gzip"),
         ("a.jsonl.zst", b"\x28\xb5\x2f\xfd\x04", "compressed with zstd"),
         ("a.txt", b"\xfd7zXZ\0", "compressed with xz"),
         ("a.jsonl", b"BZh91AY&SY\xff", "compressed with bzip2"),
         ("a.zip", b"PK\x03\x04\x0a\xff", "a zip archive"),
         ("a.parquet", b"PAR1" + b" \n" * 1_000_000 + b"\xff", "a Parquet file"),
     ],
+    ids=["gzip", "zstd", "xz", "bzip2", "zip", "parquet"],
 )
 def test_a_file_that_is_no_text_is_called_what_it_is(tmp_path: Path, name: str, content: bytes, kind: str) -> None:
     (tmp_path / name).write_bytes(content)
