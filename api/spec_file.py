@@ -119,7 +119,7 @@ def _mapping(owner: Any, key: str) -> dict[str, Any]:
 
 
 def _join(folder: Path, name: Any) -> Any:
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or "://" in name:  # an address is the server's to refuse
         return name
     try:
         return str(folder / Path(name).expanduser())

@@ -28,7 +28,9 @@ class DataSpec(SpecPart):
         default_factory=dict, description="Keyword arguments for the factory of a source of your own."
     )
     files: list[str] = Field(
-        default_factory=list, max_length=10_000, description="Files or globs for `text`; `.jsonl` needs `field`."
+        default_factory=list,
+        max_length=10_000,
+        description="Files or globs for `text`; `.jsonl` and `.ndjson` need `field`.",
     )
     field: str | None = Field(None, description="Field of each JSONL record that holds the text.")
     tokenizer: str = Field("bytes", description="`bytes`, or the path of a tokenizer.json.")

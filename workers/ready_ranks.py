@@ -10,8 +10,8 @@ from typing import Final
 
 import torch.distributed as dist
 
-#: Seconds for the slowest rank.
-READY_S: Final = 6 * 3600.0
+#: Seconds for the slowest rank, which may read a large corpus on its own node. One without progress is a hang, and ends the gang sooner.
+READY_S: Final = 7 * 86_400.0
 #: Seconds between two looks: the first, and the longest.
 _LOOK_S: Final = (0.005, 0.25)
 

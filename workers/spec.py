@@ -25,7 +25,7 @@ from ..strategies.stale_rules import check_own_clocks
 from ..strategies.zero_plus_plus_rules import check_zero_plus_plus
 from .data_spec import DataSpec as DataSpec  # noqa: PLC0414  (most import it from here)
 from .model_spec import ModelSpec
-from .models.hf_config import config_of
+from .models.hf_config import config_of, refuse_bytes
 from .models.presets import Architecture
 from .planned_memory import PlannedMemory
 from .spec_part import Finite, SpecPart
@@ -273,7 +273,10 @@ class TrainSpec(SpecPart):
         return MemoryOptions(self.recompute, self.offload, self.compile is True)
 
     def architecture(self, vocab: int) -> Architecture | None:
-        return self.model.architecture(vocab, self.data.seq_len)
+        found = self.model.architecture(vocab, self.data.seq_len)
+        if self.model.from_ is not None and self.data.tokenizer == "bytes":
+            refuse_bytes(Path(self.model.from_).expanduser())
+        return found
 
     def facts(self, vocab: int = 256) -> ModelFacts:
         """What the layout must know of the model; `vocab` is the tokenizer's size."""

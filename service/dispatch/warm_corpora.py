@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 AHEAD: Final = 10
 #: Number of corpora remembered as done. If a file changes later, the job tokenises it.
 REMEMBERED: Final = 1000
-#: Fields of a spec's `data` on which the tokens depend.
-_TEXT: Final = ("source", "files", "field", "tokenizer", "documents")
+#: Fields of a spec's `data` on which the tokens and their unigram loss depend.
+_TEXT: Final = ("source", "files", "field", "tokenizer", "documents", "validation")
 
 
 class WarmCorpora:

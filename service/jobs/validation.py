@@ -110,7 +110,7 @@ def _check_vocab(train: TrainSpec, tokens: int) -> None:
 
 
 def check_paths(train: TrainSpec) -> None:
-    """Raise InvalidSpec for a relative path: the server has no working folder for it."""
+    """Raise InvalidSpec for a relative path, for which the server has no working folder, and for an address where files are read."""
     data, model = train.data, train.model
     tokenizer = None if data.tokenizer == "bytes" else data.tokenizer
     named = [("model.code", model.code), ("model.from", model.from_), ("data.tokenizer", tokenizer)]
@@ -119,13 +119,21 @@ def check_paths(train: TrainSpec) -> None:
         *(("data.files", file) for file in data.files),
         ("checkpoint.uri", train.checkpoint.uri),
     ):
-        known = ("/",) if field == "checkpoint.uri" else ("/", "~")
-        if path is not None and not is_bucket(path) and not path.startswith(known):
+        stored = field == "checkpoint.uri"
+        if path is None or path.startswith("/" if stored else ("/", "~")) or (stored and is_bucket(path)):
+            continue
+        scheme, separator, _ = path.partition("://")
+        if separator:  # what follows may hold a password
             raise InvalidSpec(
-                f"{path[:200]!r} is a relative path, and the server has no folder to resolve it against.",
+                f"{scheme[:200]}://… is an address, and a file system is read here.",
                 field=f"train.{field}",
-                remedy="Write an absolute path. The command line resolves relative paths in a spec file against the file's folder.",
+                remedy="Copy it to a folder that all nodes see, and write the path of that.",
             )
+        raise InvalidSpec(
+            f"{path[:200]!r} is a relative path, and the server has no folder to resolve it against.",
+            field=f"train.{field}",
+            remedy="Write an absolute path. The command line resolves relative paths in a spec file against the file's folder.",
+        )
 
 
 def _check_files(train: TrainSpec, until: float) -> Checked:

@@ -8,11 +8,11 @@ import glob
 import json
 import os
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..regular_files import UnfitFile, opened
 from ..spec import DataSpec
@@ -21,6 +21,18 @@ from .file_pattern import matching
 
 #: Plain text is read in chunks of about this number of bytes, split after a line's end if there is one.
 PIECE_BYTES = 1 << 20
+
+#: How the names of files of records end, in any case.
+RECORDS: Final = (".jsonl", ".ndjson")
+#: First bytes of files that are often taken for text → what they are.
+_NO_TEXT: Final = {
+    b"\x1f\x8b": "compressed with gzip",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"\xfd7zXZ": "compressed with xz",
+    b"BZh": "compressed with bzip2",
+    b"PK\x03\x04": "a zip archive",
+    b"PAR1": "a Parquet file",
+}
 
 #: Folders of the standard library left out of `python-stdlib`: installed packages, its tests (some are not even UTF-8), and generated
 #: tables.
@@ -38,19 +50,25 @@ class Source:
     field: str | None = None
 
 
-def sources(spec: DataSpec, until: float = inf) -> list[Source]:
+def sources(spec: DataSpec, until: float = inf, beat: Callable[[], None] = lambda: None) -> list[Source]:
     """The files of a corpus in reading order; reads none of them. Raises `DataError`, also if it takes past `until` (`time.monotonic`).
 
     `python-stdlib` is sorted by relative path. `text` keeps the order of `files`, sorts a glob's matches, and returns no file twice.
+    `beat` is called for each entry of `files` and each file: a file system may take long to answer for 100,000 of them.
     """
     try:
-        found = _stdlib() if spec.source == "python-stdlib" else _text_files(spec, until)
-        size = sum(source.path.stat().st_size for source in found)
+        found = _stdlib() if spec.source == "python-stdlib" else _text_files(spec, until, beat)
+        size = sum(_size(source.path, beat) for source in found)
     except OSError as error:
         raise _unreadable(error) from error
     if size == 0:
         raise DataError("empty_corpus", "The corpus holds no text.", "Name files that are not empty.")
     return found
+
+
+def _size(path: Path, beat: Callable[[], None]) -> int:
+    beat()
+    return path.stat().st_size
 
 
 def documents(source: Source) -> Iterator[str | None]:
@@ -84,9 +102,9 @@ def _stdlib() -> list[Source]:
     return [Source(path) for path in sorted(files, key=lambda path: path.relative_to(root).as_posix())]
 
 
-def _text_files(spec: DataSpec, until: float) -> list[Source]:
-    paths = list(dict.fromkeys(path for entry in spec.files for path in _expand(entry, until)))
-    records = [path for path in paths if path.suffix == ".jsonl"]
+def _text_files(spec: DataSpec, until: float, beat: Callable[[], None]) -> list[Source]:
+    paths = list(dict.fromkeys(path for entry in spec.files for path in _expand(entry, until, beat)))
+    records = [path for path in paths if _has_records(path)]
     if records and spec.field is None:
         raise DataError(
             "field_required",
@@ -97,15 +115,20 @@ def _text_files(spec: DataSpec, until: float) -> list[Source]:
     if spec.field is not None and not records:
         raise DataError(
             "field_unused",
-            f"data.field is {spec.field!r}, but none of the files ends in .jsonl.",
-            "Leave out data.field for plain text, or name .jsonl files.",
+            f"data.field is {spec.field!r}, but none of the files ends in {' or '.join(RECORDS)}.",
+            "Leave out data.field for plain text, or name files of JSON lines, uncompressed.",
             "data.field",
         )
-    return [Source(path, spec.field if path.suffix == ".jsonl" else None) for path in paths]
+    return [Source(path, spec.field if _has_records(path) else None) for path in paths]
 
 
-def _expand(entry: str, until: float) -> list[Path]:
+def _has_records(path: Path) -> bool:
+    return path.suffix.lower() in RECORDS
+
+
+def _expand(entry: str, until: float, beat: Callable[[], None]) -> list[Path]:
     """The files of one entry of `files`: the path itself if it exists, else the matches of a glob (`**` matches folders at any depth)."""
+    beat()
     path = Path(entry).expanduser()
     if path.is_file():
         return [path]
@@ -154,11 +177,21 @@ def _decode(data: bytes, path: Path, offset: int) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
+        if (kind := _kind(path)) is not None:
+            remedy = "Write its text to .txt files, or one JSON object per line to .jsonl files."
+            raise DataError("invalid_utf8", f"{path} is {kind}, not text.", remedy) from error
         raise DataError(
             "invalid_utf8",
             f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at offset {offset + error.start} ({error.reason}).",
             "Convert the file to UTF-8, for example with iconv.",
         ) from error
+
+
+def _kind(path: Path) -> str | None:
+    """What a file that is no text is, as its first bytes show."""
+    with opened(path) as file:
+        first = file.read(8)
+    return next((kind for magic, kind in _NO_TEXT.items() if first.startswith(magic)), None)
 
 
 def _records(path: Path, field: str) -> Iterator[str | None]:

@@ -36,7 +36,7 @@ class Tokens:
     order: SampleOrder
     vocab: int
     global_batch: int
-    unigram_loss: float  # nats per token, of the validation split
+    unigram_loss: float | None  # nats per token, of the validation split; None: it could not be cached
     train: NDArray[Any]
     held_out: NDArray[Any]
     end: int | None = None  # the id that ends a document, if documents are packed

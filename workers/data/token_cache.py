@@ -8,11 +8,12 @@ description and the tokens match it. The name is a hash of the content, not of p
 import fcntl
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +28,17 @@ from .tokenizer import Ids, Tokenizer, load_tokenizer
 
 #: Must change whenever the same corpus would become other tokens.
 FORMAT = 1
-#: Seconds to wait for another process that is preparing the same corpus.
+#: Seconds to wait for another process that is preparing the same corpus and makes no progress.
 LOCK_TIMEOUT_S = 6 * 3600.0
+#: Minimum seconds between two signs of progress of a lock's holder: a new date of the lock's file.
+SIGN_S = 1.0
 #: Tokens up to this size are compared with their checksum whenever they are opened; for larger ones only the size is compared.
 _VERIFIED_BYTES = 64 << 20
 #: The digest of a file at least this large is cached, and those of smaller ones if all are: a start does not read 10 GB to find its cache.
 _REMEMBERED_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
+#: The most texts of this size that are encoded at once, each on a core of its own. The encodings of one take about 100 MB.
+_MOST_TEXTS = 8
 #: Nanoseconds after which a file's dates are older than the clock's last ticks, whatever the file system.
 _SETTLED_NS = 2_000_000_000
 
@@ -67,42 +72,64 @@ def prepare(spec: DataSpec, cache: Path, beat: Callable[[], None] = _no_beat) ->
 
     `beat` is called for each block that is read or written, and while another process has the lock.
     """
-    files, tokenizer = sources(spec), load_tokenizer(spec)
+    files, tokenizer = sources(spec, beat=beat), load_tokenizer(spec)
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        before = [_stamp(source.path) for source in files]
+        before = _stamps([source.path for source in files], beat)
         key = _key(files, tokenizer, cache, beat)
         if (found := _believed(cache, key)) is not None:
             return found
-        with locked(cache / f"{key}.lock", beat=beat):
-            return _believed(cache, key) or _write(files, tokenizer, cache / f"{key}.tokens", before, beat)
+        with locked(cache / f"{key}.lock", beat=beat) as alive:
+            return _believed(cache, key) or _write(files, tokenizer, cache / f"{key}.tokens", before, alive)
     except OSError as error:
-        message = f"The token cache in {cache} cannot be made: {error.strerror} ({error.filename})."
-        remedy = "Check its permissions and the disk's free space."
-        raise DataError("cache_unwritable", message, remedy, "data") from error
+        raise unwritable(cache, error) from error
+
+
+def unwritable(cache: Path, error: OSError) -> DataError:
+    """The error for a cache in which a file cannot be made."""
+    message = f"The token cache in {cache} cannot be made: {error.strerror} ({error.filename})."
+    return DataError("cache_unwritable", message, "Check its permissions and the disk's free space.", "data")
 
 
 @contextmanager
-def locked(path: Path, timeout_s: float = LOCK_TIMEOUT_S, beat: Callable[[], None] = _no_beat) -> Iterator[None]:
+def locked(
+    path: Path, timeout_s: float = LOCK_TIMEOUT_S, beat: Callable[[], None] = _no_beat
+) -> Iterator[Callable[[], None]]:
     """Hold the lock on `path`. The kernel releases it when this process ends, however it ends. Raises `DataError`.
 
-    `beat` is called in each turn of the wait for it.
+    `beat` is called in each turn of the wait for it. The holder calls what this yields, which beats and shows those that wait that it makes
+    progress: they give up after `timeout_s` without any.
     """
-    deadline = time.monotonic() + timeout_s
     with path.open("ab") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    message = f"Another process has held {path} for {timeout_s:.0f} s."
-                    raise DataError(
-                        "cache_busy", message, "Check whether that process still works, or end it.", "data"
-                    ) from None
-                beat()
-                time.sleep(0.05)
-        yield
+        _take(file, path, timeout_s, beat)
+        signed = time.monotonic()
+
+        def alive() -> None:
+            nonlocal signed
+            beat()
+            if time.monotonic() - signed >= SIGN_S:
+                os.utime(file.fileno())
+                signed = time.monotonic()
+
+        yield alive
+
+
+def _take(file: BinaryIO, path: Path, timeout_s: float, beat: Callable[[], None]) -> None:
+    """Wait for the lock. Dates of the file are compared with each other only, as another machine's clock may have set them."""
+    sign, since = 0, time.monotonic()
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if (now := os.fstat(file.fileno()).st_mtime_ns) != sign:
+                sign, since = now, time.monotonic()
+            if time.monotonic() - since > timeout_s:
+                message = f"Another process holds {path}, and has made no progress for {timeout_s:.0f} s."
+                remedy = "Check whether that process still works, or end it."
+                raise DataError("cache_busy", message, remedy, "data") from None
+            beat()
+            time.sleep(0.05)
 
 
 def _believed(cache: Path, key: str) -> TokenFile | None:
@@ -135,7 +162,7 @@ def _write(
             yield block
 
     write_whole(path, blocks())
-    if before != [_stamp(source.path) for source in files]:
+    if before != _stamps([source.path for source in files], beat):
         raise DataError("corpus_changed", "A file of the corpus changed while it was read.", "Start again.")
     found = TokenFile(
         key=path.stem,
@@ -151,16 +178,17 @@ def _write(
 
 
 def token_ids(files: Sequence[Source], tokenizer: Tokenizer) -> Iterator[Ids]:
-    """Token ids of all documents with their separators, encoded about a mebibyte of text at a time."""
+    """Token ids of all documents with their separators, encoded about a mebibyte of text at a time for each core."""
     batch: list[str | None] = []
-    size = 0
+    cores = min(len(os.sched_getaffinity(0)), _MOST_TEXTS)
+    size, most = 0, _BLOCK_BYTES * (2 * cores + 1) // 2  # room for pieces that are a line longer, and none for one more
     for source in files:
         for piece in documents(source):
-            batch.append(piece)
-            size += len(piece or "")
-            if size >= _BLOCK_BYTES:
+            if batch and size + len(piece or "") > most:
                 yield from _encode(batch, tokenizer)
                 batch, size = [], 0
+            batch.append(piece)
+            size += len(piece or "")
     yield from _encode(batch, tokenizer)
 
 
@@ -183,7 +211,7 @@ def _key(files: list[Source], tokenizer: Tokenizer, cache: Path, beat: Callable[
 
 def _digests(paths: Sequence[Path], cache: Path, beat: Callable[[], None]) -> list[str]:
     """sha256 of each file's content. That of a large file is cached, and those of the others together if they are much to read."""
-    sizes = {path: path.stat().st_size for path in paths}
+    sizes = {path: size for path, (_, size, *_) in zip(paths, _stamps(paths, beat), strict=True)}
     small = [path for path in paths if sizes[path] < _REMEMBERED_BYTES]
     together = [[path] for path in paths if sizes[path] >= _REMEMBERED_BYTES]
     if sum(sizes[path] for path in small) >= _REMEMBERED_BYTES:
@@ -211,11 +239,11 @@ def _remembered_digests(paths: Sequence[Path], cache: Path, beat: Callable[[], N
     Of one process at a time, for the others then have them. Files that were just written have a moment to settle; where they do not, or are
     of the future, each process reads them itself, at once.
     """
-    stamps = [_stamp(path) for path in paths]
+    stamps = _stamps(paths, beat)
     if 0 < (rest := _unsettled_ns(stamps)) <= _SETTLED_NS:
         beat()
         time.sleep(rest / 1e9)
-        stamps = [_stamp(path) for path in paths]
+        stamps = _stamps(paths, beat)
     known = [[str(path.resolve()), *stamp] for path, stamp in zip(paths, stamps, strict=True)]
     name = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
     memory = cache / f"{name}.sha256"
@@ -223,11 +251,11 @@ def _remembered_digests(paths: Sequence[Path], cache: Path, beat: Callable[[], N
         return memory.read_text().split()
     if _unsettled_ns(stamps) > 0:
         return [_source_digest(path, beat) for path in paths]
-    with locked(cache / f"{name}.lock", beat=beat):
+    with locked(cache / f"{name}.lock", beat=beat) as alive:
         if memory.exists():
             return memory.read_text().split()
-        digests = [_source_digest(path, beat) for path in paths]
-        if [_stamp(path) for path in paths] == stamps:
+        digests = [_source_digest(path, alive) for path in paths]
+        if _stamps(paths, alive) == stamps:
             write_whole(memory, ["\n".join(digests).encode()])
         return digests
 
@@ -251,6 +279,11 @@ def _content_digest(path: Path, beat: Callable[[], None] = _no_beat) -> str:
     return digest.hexdigest()
 
 
-def _stamp(path: Path) -> Stamp:
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def _stamps(paths: Sequence[Path], beat: Callable[[], None]) -> list[Stamp]:
+    """`beat` is called for each file, of which a slow file system may have 100,000."""
+    found: list[Stamp] = []
+    for path in paths:
+        beat()
+        status = path.stat()
+        found.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return found

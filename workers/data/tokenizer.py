@@ -1,9 +1,9 @@
 """Converts text to token ids: plain UTF-8 bytes, or a Hugging Face `tokenizer.json`. Imports no torch.
 
 The tokens of a text depend on the text and the tokenizer's content alone. A separator follows each document: a newline for bytes,
-the tokenizer's own end-of-text token if it has one, else its tokens for a newline. Packed documents need a separator that no text
-contains: for bytes 0xFF, which does not occur in UTF-8, else the end-of-text token. Where that token's name stands in a text, it is the
-token, as in Hugging Face's tokenizers: there a document ends, too.
+the tokenizer's own end-of-text token if it has one (`end_of_text.py`), else its tokens for a newline. Packed documents need a separator
+that no text contains: for bytes 0xFF, which does not occur in UTF-8, else the end-of-text token. Where that token's name stands in a
+text, it is the token, as in Hugging Face's tokenizers: there a document ends, too.
 """
 
 import hashlib
@@ -17,13 +17,10 @@ from numpy.typing import NDArray
 from ...strategies.layout import Refusal
 from ..regular_files import UnfitFile, read
 from ..spec import DataSpec
+from .end_of_text import END_OF_TEXT, end_of_text, usual_end
 from .errors import DataError
 
 Ids = NDArray[np.uint8] | NDArray[np.uint32]
-
-#: Names that published tokenizers use for their end-of-text token, most common first.
-END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")
-
 
 #: The byte that ends packed documents, and the digests of both byte tokenizers.
 END_BYTE: Final = 0xFF
@@ -73,16 +70,15 @@ class FileTokenizer:
     """A `tokenizer.json`, or the one in a folder. Its settings for truncation and padding are switched off."""
 
     def __init__(self, path: Path) -> None:
-        content = _read(path)
-        self.digest = digest_of(content)
+        file, content = _read(path)
         try:
-            self._take(content)
+            self._take(content, file)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
         except BaseException as error:  # the library raises `Exception`; a panic of its Rust code is a `BaseException`
             raise _invalid(path, str(error)) from error
 
-    def _take(self, content: bytes) -> None:
+    def _take(self, content: bytes, file: Path) -> None:
         from tokenizers import Tokenizer as Loaded
 
         self._tokenizer = Loaded.from_buffer(content)
@@ -92,7 +88,9 @@ class FileTokenizer:
         if not ids:
             raise ValueError("its vocabulary is empty")
         self.vocab = max(len(ids), 1 + max(ids.values()))
-        self.end = next((ids[name] for name in END_OF_TEXT if name in ids), None)
+        end = end_of_text(ids, file)
+        self.end = None if end is None else ids[end]
+        self.digest = digest_of(content, None if end == usual_end(ids) else end)
         self.separator: Ids = self.encode(["\n"])[0] if self.end is None else np.array([self.end], dtype=np.uint32)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
@@ -103,9 +101,9 @@ class FileTokenizer:
         return str(self._tokenizer.decode(list(ids)))
 
 
-def digest_of(content: bytes) -> str:
-    """The digest of a `tokenizer.json`, by which a training knows it again."""
-    return hashlib.sha256(content).hexdigest()
+def digest_of(content: bytes, end: str | None = None) -> str:
+    """The digest of a `tokenizer.json`, by which a training knows it again. `end`: the end of text, where another file names it."""
+    return hashlib.sha256(content if end is None else content + b"\0" + end.encode()).hexdigest()
 
 
 def load_tokenizer(spec: DataSpec) -> Tokenizer:
@@ -123,7 +121,8 @@ def document_end(spec: DataSpec, tokenizer: Tokenizer) -> int | None:
         raise Refusal(
             "data.documents",
             f"{spec.tokenizer} has no end-of-text token, so nothing shows where a document ends.",
-            f"Use a tokenizer that has one of {', '.join(END_OF_TEXT)}, or set data.documents to joined.",
+            "Put a tokenizer_config.json with its eos_token beside the tokenizer.json, or use a tokenizer that has one of "
+            f"{', '.join(END_OF_TEXT)}, or set data.documents to joined.",
         )
     return tokenizer.end
 
@@ -138,9 +137,11 @@ def vocab_size(spec: DataSpec, own: int | None = None) -> int:
         return own
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> tuple[Path, bytes]:
+    """The file that `path` names, and its content."""
     try:
-        return read(path / "tokenizer.json" if path.is_dir() else path, MOST_BYTES)
+        file = path / "tokenizer.json" if path.is_dir() else path
+        return file, read(file, MOST_BYTES)
     except UnfitFile as error:
         raise DataError(error.code, error.message, "Name a tokenizer.json.", "data.tokenizer") from error
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path

@@ -4,18 +4,21 @@ It is measured, not estimated: the train split's frequencies with one added to e
 split. A training whose validation loss is not below it has learned no context.
 """
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..atomic_files import write_whole
-from .token_cache import TokenFile, locked
+from .token_cache import TokenFile, locked, unwritable
 
 _BLOCK = 1 << 22
+#: Errors of a cache that others have prepared, and that this process may only read.
+_READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def histogram(ids: NDArray[Any], vocab: int, beat: Callable[[], None] = lambda: None) -> NDArray[np.int64]:
@@ -33,20 +36,33 @@ def cross_entropy(train: NDArray[np.int64], validation: NDArray[np.int64]) -> fl
     return float(-(validation * np.log(probability)).sum() / validation.sum())
 
 
-def unigram_loss(file: TokenFile, train_tokens: int, cache: Path, beat: Callable[[], None] = lambda: None) -> float:
+def unigram_loss(
+    file: TokenFile, train_tokens: int, cache: Path, beat: Callable[[], None] = lambda: None
+) -> float | None:
     """The unigram loss of a split after `train_tokens`. It is cached beside the tokens, with the train split's histogram.
 
-    `beat` is called for each block of tokens, and while another process has the lock. Raises `DataError`.
+    None where it is not cached and the cache may only be read: each rank would read the whole corpus, at each start. `beat` is called for
+    each block of tokens, and while another process has the lock. Raises `DataError`.
     """
     path = cache / f"{file.key}-{train_tokens}.unigram.json"
     if (known := _known(path, file)) is not None:
         return known
-    with locked(cache / f"{file.key}.lock", beat=beat):
+    try:
+        return _measured(path, file, train_tokens, beat)
+    except OSError as error:
+        if error.errno in _READ_ONLY:
+            return None
+        raise unwritable(cache, error) from error
+
+
+def _measured(path: Path, file: TokenFile, train_tokens: int, beat: Callable[[], None]) -> float:
+    """The loss, from the cache or into it."""
+    with locked(path.with_name(f"{file.key}.lock"), beat=beat) as alive:
         if (known := _known(path, file)) is not None:
             return known
         ids = file.map()
-        train = histogram(ids[:train_tokens], file.vocab, beat)
-        loss = cross_entropy(train, histogram(ids[train_tokens:], file.vocab, beat))
+        train = histogram(ids[:train_tokens], file.vocab, alive)
+        loss = cross_entropy(train, histogram(ids[train_tokens:], file.vocab, alive))
         record = {"sha256": file.sha256, "unigram_loss": loss, "train_counts": train.tolist()}
         write_whole(path, [json.dumps(record).encode()])
     return loss

@@ -21,7 +21,9 @@ from ..checkpoint.errors import CheckpointError
 from ..checkpoint.manifest import Manifest, read
 from ..checkpoint.reader import load_into
 from ..checkpoint.verify import verify
-from ..data.tokenizer import END_OF_TEXT, digest_of
+from ..data.end_of_text import end_of_text, token_text
+from ..data.errors import DataError
+from ..data.tokenizer import FileTokenizer, digest_of
 from ..models.hf_config import Place, config_of, place
 from ..models.presets import Architecture
 from ..models.registry import make
@@ -209,7 +211,7 @@ def _tokenizer_of(training: Mapping[str, Any]) -> Path | None:
     path = path / "tokenizer.json" if path.is_dir() else path
     if not path.is_file():
         problem = "does not exist here"
-    elif digest and digest_of(path.read_bytes()) != digest:
+    elif digest and digest not in _digests(path):
         problem = "has changed since the training"
     else:
         return path
@@ -220,13 +222,22 @@ def _tokenizer_of(training: Mapping[str, Any]) -> Path | None:
     return None
 
 
+def _digests(path: Path) -> tuple[str, ...]:
+    """The digests by which a training may know this tokenizer.json: of its content alone, and with its end of text."""
+    content = digest_of(path.read_bytes())
+    try:
+        return content, FileTokenizer(path).digest
+    except DataError:
+        return (content,)
+
+
 def _copy_tokenizer(folder: Path, source: Path) -> list[int]:
     """Copy a tokenizer.json with what belongs to it, such as a chat template; returns the ids that end a text or a chat's turn."""
     from tokenizers import Tokenizer
 
     shutil.copyfile(source, folder / "tokenizer.json")
     ids = Tokenizer.from_file(str(source)).get_vocab(with_added_tokens=True)
-    name = next((name for name in END_OF_TEXT if name in ids), None)
+    name = end_of_text(ids, source)
     own = {} if name is None else {"eos_token": name}
     config = own | _copy_companions(folder, source) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     _write_json(folder / "tokenizer_config.json", config)
@@ -246,13 +257,10 @@ def _copy_companions(folder: Path, tokenizer: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return (
-        {name: _text(value) for name, value in config.items() if name != "auto_map"} if isinstance(config, dict) else {}
+        {name: token_text(value) for name, value in config.items() if name != "auto_map"}
+        if isinstance(config, dict)
+        else {}
     )
-
-
-def _text(value: Any) -> Any:
-    """The text of a special token that is an object; any other value unchanged. A token's other properties are in tokenizer.json."""
-    return value["content"] if isinstance(value, dict) and "content" in value else value
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

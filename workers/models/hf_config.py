@@ -88,6 +88,16 @@ def fitted(folder: Path, tied: bool | None, vocab: int, seq_len: int) -> Archite
     return arch.model_copy(update=changes if tied is None else changes | {"tied": tied})
 
 
+def refuse_bytes(folder: Path) -> None:
+    """Raise `Refusal` if the model of `folder` has a tokenizer of its own: bytes as its tokens would mean nothing to it."""
+    if (folder / "tokenizer.json").is_file():
+        raise Refusal(
+            "data.tokenizer",
+            "bytes are not the tokens of model.from, which has a tokenizer of its own.",
+            f"Set data.tokenizer to {folder}/tokenizer.json.",
+        )
+
+
 def config_of(arch: Architecture, dtype: str, end_of_text: int | None) -> dict[str, Any]:
     """The `config.json` of an architecture, for weights of `dtype` (`float32`, `bfloat16`, …). Raises `ValueError` if no class fits."""
     kind = _kind(arch)

@@ -5,6 +5,7 @@ import errno
 import glob
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Container, Iterator
 from itertools import islice
@@ -153,9 +154,9 @@ class LocalFolder(Folder):
         if self._path.exists() and (not self._path.is_dir() or any(self._path.iterdir())):
             raise FileExistsError(f"{self} is not an empty folder; name a new one.")
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_name(f".{self.name}.{os.getpid()}.partial")
+        partial = self._path.with_name(f".{self.name}.{secrets.token_hex(8)}.partial")
+        partial.mkdir()
         try:
-            partial.mkdir()
             yield partial
             partial.replace(self._path)
         finally:

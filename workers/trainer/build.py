@@ -103,6 +103,7 @@ def allocate(
 def _opened(run: Run, beat: Callable[[], None]) -> Tokens | OwnSamples:
     spec = run.train
     if spec.data.is_own:
+        beat()  # the user's code gets a hang's whole limit
         return open_samples(spec)
     return open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch, beat=beat)
 

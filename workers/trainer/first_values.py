@@ -13,6 +13,7 @@ from ..model_spec import ModelSpec
 from ..models.init import initial_values
 from ..models.normal_values import ParamSlice
 from ..models.presets import Architecture
+from ..ready_ranks import wait_for_all
 
 #: The values of a param shard, whose tensor has none yet.
 Source = Callable[[ParamShard], torch.Tensor]
@@ -28,11 +29,17 @@ class FirstValues:
     names: tuple[str, ...]  # of all parameters of the model
 
     @torch.no_grad()
-    def set(self, data: DataStrategy) -> None:
-        """Fill every param shard, and let the model compute with them. Collective. Raises `Refusal` for unfit files."""
+    def set(self, data: DataStrategy, beat: Callable[[], None] = lambda: None) -> None:
+        """Fill every param shard, and let the model compute with them. Collective. Raises `Refusal` for unfit files.
+
+        `beat` is called for each shard, and while other ranks fill theirs: a large model on slow storage takes longer than the limit of a
+        collective.
+        """
         source = self._source()
         for shard in data.shards:
+            beat()
             shard.tensor.copy_(source(shard))
+        wait_for_all("first values", beat)
         data.publish()
         data.settle()
 

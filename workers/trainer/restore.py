@@ -91,7 +91,7 @@ class SavedState:
 class Restore(Callback):
     """Restores one rank's tensors (those of `shares`) and state. All ranks restore the same step.
 
-    `beat` is called while a checkpoint is read.
+    `beat` is called while a checkpoint, or a published model, is read.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Restore(Callback):
         if found is None:
             first_values = self._saved.parts.first_values
             if first_values is not None:
-                first_values.set(self._saved.parts.parallel.data)
+                first_values.set(self._saved.parts.parallel.data, self._beat)
             return
         training = found.manifest.training
         state.unfinished = state.is_own and bool(training.get(UNFINISHED))

@@ -101,3 +101,9 @@ def test_a_plan_is_written_into_the_text_beside_its_comments(tmp_path: Path) -> 
     document = {**given.document, "train": {**given.document["train"], "planned": plan}}
     text = text_of(given, document) or ""
     assert "# mine" in text and "# the end" in text and parse(text.encode(), "yaml") == document
+
+
+def test_an_address_stays_as_it_is_for_the_server_to_refuse(tmp_path: Path) -> None:
+    model = {"from": "hf://a/b", "code": "s3://bucket/code"}
+    train = {"data": {"files": ["s3://bucket/a.txt"], "tokenizer": "https://a.b/tokenizer.json"}, "model": model}
+    assert absolute({"train": train}, tmp_path) == {"train": train}

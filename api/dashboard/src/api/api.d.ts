@@ -5939,7 +5939,7 @@ export interface components {
             };
             /**
              * Files
-             * @description Files or globs for `text`; `.jsonl` needs `field`.
+             * @description Files or globs for `text`; `.jsonl` and `.ndjson` need `field`.
              */
             readonly files?: readonly string[];
             /**

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from shardyard.strategies.param_shard import ParamShard, narrow
-from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
-from shardyard.workers.checkpoint.manifest import File, Manifest
+from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRemoved
+from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest
 from shardyard.workers.checkpoint.reader import load_into
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.storage.folder import Folder
@@ -106,6 +106,15 @@ def test_what_is_not_there_is_said(root: Folder) -> None:
         load_into(root, manifest, [replace(whole, name="b")])
     with pytest.raises(CheckpointError, match="another model"):
         load_into(root, manifest, [replace(whole, shape=(8, 2))])
+    root.publish(MANIFEST, b"{}")
     root.publish("1", root.read("1")[:-1])
     with pytest.raises(CheckpointCorrupt, match="1 cannot be read"):
         load_into(root, manifest, [whole])
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_corrupt(root: Folder) -> None:
+    """Retention removes the manifest first. What is corrupt stays so in the list of the job's checkpoints."""
+    manifest = stored(root, {"a": torch.randn(4, 2)}, [((0, 0), (2, 2)), ((2, 0), (2, 2))])
+    root.remove("1")
+    with pytest.raises(CheckpointRemoved, match="removed, to make room"):
+        load_into(root, manifest, [ParamShard("a", (4, 2), (0, 0), torch.empty(4, 2), frozenset())])

@@ -155,3 +155,32 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
     path.write_text("a")
     path.chmod(0)
     assert refusal(text(path)).code == "unreadable_file"
+
+
+@pytest.mark.parametrize("name", ["a.ndjson", "a.JSONL", "a.NdJson"])
+def test_records_are_known_by_any_of_their_names(tmp_path: Path, name: str) -> None:
+    """Their raw JSON is never trained on as if it were text."""
+    (tmp_path / "b.jsonl").write_text('{"text": "eins"}')
+    (tmp_path / name).write_text('{"text": "zwei"}')
+    found = sources(text(tmp_path / "b.jsonl", tmp_path / name, field="text"))
+    assert [read(source) for source in found] == [["eins"], ["zwei"]]
+    assert refusal(text(tmp_path / name)).code == "field_required"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("a.jsonl.gz", b"\x1f\x8b\x08\x00", "compressed with gzip"),
+        ("a.jsonl.zst", b"\x28\xb5\x2f\xfd\x04", "compressed with zstd"),
+        ("a.txt", b"\xfd7zXZ\0", "compressed with xz"),
+        ("a.jsonl", b"BZh91AY&SY\xff", "compressed with bzip2"),
+        ("a.zip", b"PK\x03\x04\x0a\xff", "a zip archive"),
+        ("a.parquet", b"PAR1" + b" \n" * 1_000_000 + b"\xff", "a Parquet file"),
+    ],
+    ids=["gzip", "zstd", "xz", "bzip2", "zip", "parquet"],
+)
+def test_a_file_that_is_no_text_is_called_what_it_is(tmp_path: Path, name: str, content: bytes, kind: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    error = refusal(text(tmp_path / name, field="text" if name.endswith(".jsonl") else None))
+    assert error.code == "invalid_utf8" and error.message == f"{tmp_path / name} is {kind}, not text."
+    assert "iconv" not in error.remedy

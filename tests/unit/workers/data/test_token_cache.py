@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.workers.data import corpus as corpus_files
 from shardyard.workers.data import token_cache
 from shardyard.workers.data.errors import DataError
 from shardyard.workers.data.token_cache import locked, prepare
+from shardyard.workers.data.tokenizer import ByteTokenizer, Ids
 from shardyard.workers.spec import DataSpec
 
 CONTENT = "äbc\n" * 1000
@@ -177,6 +179,64 @@ def test_a_process_that_waits_for_the_lock_beats(tmp_path: Path) -> None:
     ):
         pass
     assert len(beats) > 1
+
+
+def test_a_holder_that_makes_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A corpus may take a day to tokenize."""
+    monkeypatch.setattr(token_cache, "SIGN_S", 0.0)
+    pause, clock, waited = time.sleep, [0.0], list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+
+    def wait() -> None:
+        clock[0] += 0.5
+        waited.append(clock[0])
+        pause(0.02)  # so that the next sign has another date
+        if len(waited) < 10:
+            alive()
+
+    with (
+        locked(tmp_path / "x.lock") as alive,
+        pytest.raises(DataError) as caught,
+        locked(tmp_path / "x.lock", timeout_s=1.2, beat=wait),
+    ):
+        pass
+    assert caught.value.code == "cache_busy" and "no progress" in caught.value.message
+    assert len(waited) >= 10
+
+
+def test_each_file_beats_before_any_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow file system may take minutes to show the sizes and dates of 100,000 files."""
+    (tmp_path / "corpus").mkdir()
+    for number in range(9):
+        (tmp_path / "corpus" / f"{number}.txt").write_text("ab")
+    beats, before = list[int](), list[int]()
+    usual = token_cache._content_digest
+    monkeypatch.setattr(
+        token_cache, "_content_digest", lambda path, *rest: (before.append(len(beats)), usual(path, *rest))[1]
+    )
+    prepare(spec(tmp_path / "corpus" / "*.txt"), tmp_path / "cache", lambda: beats.append(1))
+    assert before[0] >= 3 * 9, "for its size, and twice for its date"
+
+
+@pytest.mark.parametrize(("cores", "texts"), [(1, 1), (4, 4), (1000, 8)])
+def test_as_many_texts_are_encoded_at_once_as_there_are_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, texts: int
+) -> None:
+    for module, size in ((corpus_files, "PIECE_BYTES"), (token_cache, "_BLOCK_BYTES")):
+        monkeypatch.setattr(module, size, 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    (tmp_path / "corpus.txt").write_text("abc\n" * 64)
+    at_once = list[int]()
+
+    class Counting(ByteTokenizer):
+        def encode(self, texts: Sequence[str]) -> list[Ids]:
+            at_once.append(len(texts))
+            return super().encode(texts)
+
+    ids = list(token_cache.token_ids([corpus_files.Source(tmp_path / "corpus.txt")], Counting()))
+    assert max(at_once) == at_once[0] == texts
+    assert bytes(np.concatenate(ids)) == b"abc\n" * 64 + b"\n"
 
 
 def test_a_cache_that_cannot_be_made_is_refused(corpus: Path, tmp_path: Path) -> None:

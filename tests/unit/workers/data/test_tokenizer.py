@@ -51,6 +51,21 @@ def test_documents_end_with_the_tokenizers_own_end_of_text(trained: Path) -> Non
     assert tokenizer.separator.tolist() == [Tokenizer.from_file(str(trained)).token_to_id("<|endoftext|>")]
 
 
+def test_an_end_of_text_that_another_file_names_is_in_the_digest(tmp_path: Path) -> None:
+    """Documents then end with other tokens, so neither their cache nor a position in them is valid any more."""
+    path, config = tmp_path / "tokenizer.json", tmp_path / "tokenizer_config.json"
+    Tokenizer(models.WordLevel({"</s>": 0, "<eos>": 1, "[UNK]": 2}, unk_token="[UNK]")).save(str(path))
+    spec = DataSpec(tokenizer=str(path), documents="packed")
+    alone = load_tokenizer(spec)
+    config.write_text('{"eos_token": "</s>"}')
+    assert load_tokenizer(spec).digest == alone.digest
+    config.write_text('{"eos_token": "<eos>"}')
+    other = load_tokenizer(spec)
+    assert (alone.end, other.end, other.separator.tolist()) == (0, 1, [1])
+    assert other.digest != alone.digest
+    assert load_tokenizer(DataSpec(tokenizer=str(tmp_path))).digest == other.digest
+
+
 def test_packed_bytes_end_with_a_byte_that_no_text_has() -> None:
     spec = DataSpec(documents="packed")
     tokenizer = load_tokenizer(spec)

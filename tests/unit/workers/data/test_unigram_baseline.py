@@ -1,9 +1,13 @@
+import errno
 import math
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from shardyard.workers.data import unigram_baseline
+from shardyard.workers.data.errors import DataError
 from shardyard.workers.data.token_cache import prepare
 from shardyard.workers.data.unigram_baseline import cross_entropy, histogram, unigram_loss
 from shardyard.workers.spec import DataSpec
@@ -30,3 +34,23 @@ def test_is_remembered_per_split_and_made_again_when_damaged(tmp_path: Path) -> 
     kept.write_text("{}")
     assert unigram_loss(file, 400, tmp_path / "cache") == pytest.approx(expected, rel=1e-14)
     assert unigram_loss(file, 300, tmp_path / "cache") != unigram_loss(file, 400, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("failure", [errno.EROFS, errno.EACCES, errno.ENOSPC], ids=lambda code: errno.errorcode[code])
+def test_a_cache_that_cannot_be_written(failure: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was prepared for reading only has no baseline for another split; a full disk is an error with a remedy."""
+    (tmp_path / "a.txt").write_text("abcab" * 100)
+    file = prepare(DataSpec(source="text", files=[str(tmp_path / "a.txt")]), tmp_path / "cache")
+    known = unigram_loss(file, 400, tmp_path / "cache")
+
+    def failed(path: Path, *_: object) -> None:
+        raise OSError(failure, os.strerror(failure), str(path))
+
+    monkeypatch.setattr(unigram_baseline, "write_whole", failed)
+    assert unigram_loss(file, 400, tmp_path / "cache") == known
+    if failure != errno.ENOSPC:
+        assert unigram_loss(file, 300, tmp_path / "cache") is None
+        return
+    with pytest.raises(DataError, match="No space left") as caught:
+        unigram_loss(file, 300, tmp_path / "cache")
+    assert caught.value.code == "cache_unwritable"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from harness.stored_checkpoints import checkpoint_path, save_model_checkpoint
 
-from shardyard.workers.data.tokenizer import FileTokenizer
+from shardyard.workers.data.tokenizer import FileTokenizer, digest_of
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at
 
@@ -81,6 +81,17 @@ def test_each_file_is_a_sign_of_life(tmp_path: Path) -> None:
         beat=lambda: beats.append(1),
     )
     assert made.files > 1 and len(beats) > made.files, "those that are verified, and those that are written"
+
+
+@pytest.mark.parametrize("before", ["now", "by an older version"])
+def test_the_end_of_text_is_that_of_the_training(tmp_path: Path, published: Path, before: str) -> None:
+    """Here no template uses the eos_token, so texts end with it. An older version did not look for it."""
+    path = published / "tokenizer.json"
+    digest = FileTokenizer(path).digest if before == "now" else digest_of(path.read_bytes())
+    save_model_checkpoint(tmp_path, 1, tokenizer=str(path), digest=digest)
+    made = Path(export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
+    assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == 2
+    assert FileTokenizer(made).digest == FileTokenizer(path).digest
 
 
 @pytest.mark.parametrize("now", ["the same", "changed", "gone"])

@@ -108,6 +108,18 @@ def test_what_does_not_fit_the_data(
     assert refusal.value.field == field
 
 
+def test_bytes_are_refused_for_a_model_with_a_tokenizer_of_its_own(folder: Any) -> None:
+    spec = TrainSpec.model_validate({"model": {"from": str(folder(LLAMA))}, "steps": 1, "global_batch": 1})
+    assert spec.architecture(256) is not None, "such as a model of bytes"
+    own = Path(str(spec.model.from_)) / "tokenizer.json"
+    own.write_text("{}")
+    with pytest.raises(Refusal, match="bytes are not the tokens") as refusal:
+        spec.architecture(256)
+    assert refusal.value.field == "data.tokenizer" and str(own) in refusal.value.remedy
+    data = spec.data.model_copy(update={"tokenizer": str(own)})
+    assert spec.model_copy(update={"data": data}).architecture(300) is not None
+
+
 def test_a_head_can_be_untied(folder: Any) -> None:
     assert fitted(folder(QWEN2), None, 256, 16).tied
     assert not fitted(folder(QWEN2), False, 256, 16).tied

@@ -44,6 +44,17 @@ def test_what_a_dead_writer_left_is_discarded_and_nothing_else(root: Folder) -> 
         fill(out)
 
 
+def test_a_writer_removes_no_other_writers_folder(tmp_path: Path) -> None:
+    """Writers in containers have the same process id, and a folder that all of them see."""
+    out, other = LocalFolder(str(tmp_path / "out")), LocalFolder(str(tmp_path / "out"))
+    with out.filled(last=LAST) as partial:
+        (partial / LAST).write_text("{}")
+        with pytest.raises(ZeroDivisionError), other.filled(last=LAST):
+            _ = 1 / 0
+        assert (partial / LAST).exists()
+    assert out.files() == {LAST: 2}
+
+
 @pytest.mark.parametrize("links", [True, False])
 def test_of_several_first_writers_the_first_one_stays(
     root: Folder, links: bool, monkeypatch: pytest.MonkeyPatch
