@@ -172,7 +172,8 @@ class Dispatcher:
                 return
             if await clusters.polled_by_another(tx, name, self.owner, time.monotonic() - asked, _NAME_S):
                 return  # its list may be newer than ours
-            await clusters.put(tx, name, self.owner, _NAME_S)
+            limits = self.settings.model_dump(include={"max_ranks", "cpu_ranks_per_core"})
+            await clusters.put(tx, name, self.owner, _NAME_S, limits)
             await nodes.replace(tx, rows, name, before)
             await cluster_history.note_changes(tx, name, before, listed, now)
             await capacity.remember(tx, self.settings, found)
