@@ -1,4 +1,4 @@
-"""The capacity of a cluster with all its nodes: from the settings, else the largest that was seen at one time.
+"""The capacity of a cluster with all its nodes: from its settings, else the largest that was seen at one time.
 
 While nodes are away, this capacity, not that of the living nodes, decides which devices a job takes and whether it is refused. A
 dispatcher stores it for all processes. For an embedded cluster, which is one machine, it is the machine's capacity.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .nodes import fleet, living_clusters, machine_of
+from .nodes import fleet, living_clusters, machine_of, settings_of
 from .policies import queue
 from .schemas.node import ClusterNode
 from .settings import NodeGroup, Settings
@@ -43,7 +43,7 @@ async def whole(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.
         most = {device: _configured(settings.capacity, device) for device in queue.DEVICES}
     else:
         most = {row["device"]: row["nodes"] for row in await capacities.of(tx, cluster)}
-    ranks = {"cpu": settings.cpu_ranks_per_core, "cuda": 1}
+    ranks = {"cpu": (await settings_of(tx, settings, cluster)).cpu_ranks_per_core, "cuda": 1}
     return {device: [each * ranks[device] for each in most[device]] for device in queue.DEVICES if most.get(device)}
 
 
@@ -53,12 +53,14 @@ class Nodes:
 
     rows: Sequence[RowMapping]
     inventory: queue.Inventory
+    cpu_ranks_per_core: int
 
 
 async def _nodes(tx: AsyncConnection, settings: Settings, cluster: str) -> Nodes:
-    among = await fleet(tx, cluster)
-    machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    return Nodes(among.alive, queue.Inventory(machines, settings.max_ranks, await whole(tx, settings, cluster)))
+    among, theirs = await fleet(tx, cluster), await settings_of(tx, settings, cluster)
+    machines = [machine_of(row, theirs, row["id"] in among.avoided) for row in among.alive]
+    found = queue.Inventory(machines, theirs.max_ranks, await whole(tx, settings, cluster))
+    return Nodes(among.alive, found, theirs.cpu_ranks_per_core)
 
 
 async def inventory(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Inventory:

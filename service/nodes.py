@@ -60,6 +60,12 @@ async def fleet(tx: AsyncConnection, cluster: str) -> Fleet:
     return Fleet(alive, sorted(mine.keys() - set(spared)), spared)
 
 
+async def settings_of(tx: AsyncConnection, settings: Settings, cluster: str) -> Settings:
+    """Those by which the cluster's devices are counted in ranks. Of another cluster, as its dispatcher has stored them."""
+    stored = None if cluster == settings.cluster else await clusters.limits(tx, cluster)
+    return settings if stored is None else settings.model_copy(update=dict(stored))
+
+
 async def living_clusters(tx: AsyncConnection) -> set[str]:
     """The clusters that are not gone for good."""
     return {name for name, age in (await clusters.ages(tx)).items() if age <= _GONE_S}
@@ -81,13 +87,14 @@ async def _records(tx: AsyncConnection, settings: Settings) -> list[Node]:
     spared = {node for name in living for node in (await fleet(tx, name)).spared}
     named = {(row["cluster"], row["id"]): _gangs(row)[:_NAMED] for row in rows}
     holders = await jobs.holders(tx, {job for gangs in named.values() for job, _ in gangs})
+    theirs = {name: await settings_of(tx, settings, name) for name in {row["cluster"] for row in rows}}
     return [
         Node(
             **row,
             use=NodeUse(**uses[row["id"]]) if row["id"] in uses else None,
-            devices=_devices(row, settings),
+            devices=_devices(row, theirs[row["cluster"]]),
             held=[
-                _holding(holders[job], share, settings)
+                _holding(holders[job], share, theirs[row["cluster"]])
                 for job, share in named[row["cluster"], row["id"]]
                 if job in holders
             ],

@@ -15,6 +15,8 @@ from ..errors import PortTaken
 _MORE_PORTS = 50
 #: Seconds that open connections have to end.
 _GRACE_S = 3
+#: Seconds for which an idle connection stays open: longer than proxies keep theirs (60 s), which would send a request into its end.
+_KEEP_ALIVE_S = 75
 #: Bytes of a WebSocket's message.
 _MOST_MESSAGE = 1 << 20
 #: Seconds for a WebSocket's client to answer a ping, which is sent every 20 s. One whose reader is slow reads it late.
@@ -32,6 +34,7 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,  # the client's address is read from the connection, not from a header
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
             ws="wsproto",  # by itself uvicorn takes `websockets`, of whatever version, where that is installed
             ws_max_size=_MOST_MESSAGE,

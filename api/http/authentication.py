@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.requests import HTTPConnection
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 SESSION_S: Final = 7 * 86_400
 #: Seconds for which the link of `shardyard open` is valid.
 CODE_S: Final = 600
+#: Seconds by which the clock of the replica, or of the machine, that made a session or a code may be ahead of this one's.
+CLOCK_S: Final = 60
 #: Seconds for which a token file is used without checking it again.
 _REREAD_S: Final = 1.0
 _GUARDED: Final = ("/v1/", "/openapi.json")
@@ -71,10 +73,8 @@ class Keys:
         return str(self._sessions.dumps(actor.name))
 
     def actor_of(self, session: str) -> Actor | None:
-        try:
-            return Actor(self._sessions.loads(session, max_age=SESSION_S))
-        except BadSignature:
-            return None
+        found = _loaded(self._sessions, session, SESSION_S)
+        return None if found is None else Actor(found[0])
 
     def code(self, user: int | None) -> str:
         """A code that signs a browser in once. `user`: the only user of this machine, besides root, whose browser may use it."""
@@ -82,15 +82,25 @@ class Keys:
 
     def opened(self, code: str) -> tuple[str, int | None, float] | None:
         """A code's own number, its user, and when it was made (unix seconds); None for a code that is not ours, or too old."""
-        try:
-            (number, user), made_at = self._codes.loads(code, max_age=CODE_S, return_timestamp=True)
-        except BadSignature:
+        found = _loaded(self._codes, code, CODE_S)
+        if found is None:
             return None
-        return number, user, made_at.timestamp()
+        (number, user), made_at = found
+        return number, user, made_at
 
     def _signed(self, purpose: str) -> URLSafeTimedSerializer:
         digest = {"digest_method": hashlib.sha256, "key_derivation": "hmac"}
         return URLSafeTimedSerializer(self._digest, salt=f"shardyard {purpose}", signer_kwargs=digest)
+
+
+def _loaded(serializer: URLSafeTimedSerializer, signed: str, limit_s: float) -> tuple[Any, float] | None:
+    """What was signed, and when (unix seconds); None if it is not ours, or too old."""
+    try:
+        content, signed_at = serializer.loads(signed, return_timestamp=True)
+    except BadSignature:
+        return None
+    at = float(signed_at.timestamp())
+    return (content, at) if -CLOCK_S <= int(time.time()) - at <= limit_s else None
 
 
 class Authenticator:
@@ -103,7 +113,9 @@ class Authenticator:
         self._version: tuple[int, ...] | None = None
         self._looked_at = 0.0
         self._complaint = ""
-        self._began = int(time.time())  # it is unknown whether an older code was used
+        # It is unknown whether an older code was used. This is exact, without `CLOCK_S`: who is refused asks for another link, but what
+        # was used just before a restart would be good again after it.
+        self._began = int(time.time())
         self._used: dict[str, float] = {}
 
     @property
@@ -145,7 +157,7 @@ class Authenticator:
         number, of, made_at = found
         if number in self._used or made_at < self._began or (of is not None and user not in (None, 0, of)):
             return None
-        self._used[number] = now + CODE_S
+        self._used[number] = now + CODE_S + CLOCK_S  # it may be dated ahead
         return OWNER
 
     def _newest(self, keys: Keys) -> Keys:

@@ -22,7 +22,17 @@ from ..schemas.node import ClusterNode
 from ..settings import Settings
 from . import ray_private
 from .interface import Pull, UserOrder
-from .ray_connection import ANSWER_S, CONNECT_S, explain_token, import_ray, in_thread, join, leave, restore_sigterm
+from .ray_connection import (
+    ANSWER_S,
+    CONNECT_S,
+    as_cluster_error,
+    explain_token,
+    import_ray,
+    in_thread,
+    join,
+    leave,
+    restore_sigterm,
+)
 from .ray_gangs import begin_operation, end_operation, find_supervisor, gang_names, make_supervisor, remove_gang
 from .ray_head import Head, Record, count_workers, lives
 from .ray_nodes import read_nodes
@@ -110,14 +120,11 @@ class Cluster:
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         """Run a checkpoint operation as a task without a device, on `node` if given: there the checkpoint is. Cancelling ends it."""
-        from ray.exceptions import RayError
-
         self._check_head()
         task = await in_thread(begin_operation, ANSWER_S, operation, node)
         try:
-            outcome: Outcome = await task
-        except RayError as error:
-            raise ClusterError(f"{operation.id}: {error}") from error
+            with as_cluster_error(operation.id):
+                outcome: Outcome = await task
         except asyncio.CancelledError:
             with contextlib.suppress(ClusterError):
                 await in_thread(end_operation, END_S, task)
@@ -180,27 +187,26 @@ class Cluster:
         """Call the gang's supervisor. GangLost when there is none, ClusterError when it does not answer. OtherVersion when it
         cannot be made on its node, which has not this package, or cannot read the gang's spec.
         """
-        from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
+        from ray.exceptions import ActorDiedError, ActorUnavailableError
 
         self._check_head()
         supervisor = self._supervisors.get(gang) or await in_thread(find_supervisor, ANSWER_S, gang)
         if supervisor is None:
             raise GangLost(f"no supervisor {gang} on the cluster")
         self._supervisors[gang] = supervisor
-        try:
-            return await call(supervisor)
-        except (ActorUnavailableError, TimeoutError) as error:
-            raise ClusterError(
-                f"{gang} does not answer: {error}", remedy="Look at the Ray cluster's health."
-            ) from error
-        except ActorDiedError as error:
-            self._supervisors.pop(gang, None)
-            if error.actor_init_failed:
-                why = str(error).strip().splitlines()[-1]
-                raise OtherVersion(f"The supervisor of {gang} could not be made: {why}.") from error
-            raise GangLost(f"the supervisor of {gang} died: {error}") from error
-        except RayError as error:
-            raise ClusterError(f"{gang}: {error}") from error
+        with as_cluster_error(gang):
+            try:
+                return await call(supervisor)
+            except (ActorUnavailableError, TimeoutError) as error:
+                raise ClusterError(
+                    f"{gang} does not answer: {error}", remedy="Look at the Ray cluster's health."
+                ) from error
+            except ActorDiedError as error:
+                self._supervisors.pop(gang, None)
+                if error.actor_init_failed:
+                    why = str(error).strip().splitlines()[-1]
+                    raise OtherVersion(f"The supervisor of {gang} could not be made: {why}.") from error
+                raise GangLost(f"the supervisor of {gang} died: {error}") from error
 
     def _be_quiet(self, seconds: float) -> None:
         """Prepare no workers for `seconds`."""

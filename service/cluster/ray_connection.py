@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -56,8 +57,26 @@ async def in_thread(work: Callable[..., T], timeout_s: float, *arguments: Any) -
         raise ClusterError(f"the Ray cluster did not answer within {timeout_s:.0f} s") from error
     except (ClusterError, GangLost):
         raise
-    except (*_BELOW, *_errors_of_ray()) as error:
+    except Exception as error:
+        if not isinstance(error, _BELOW) and not _is_of_ray(error):
+            raise
         raise ClusterError(f"{type(error).__name__}: {error}", remedy="Look at the Ray cluster's health.") from error
+
+
+@contextlib.contextmanager
+def as_cluster_error(what: str) -> Iterator[None]:
+    """Raise ClusterError for errors of Ray, and of the connection to it. `what` was asked for, and begins the message."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError) and not _is_of_ray(error):
+            raise
+        raise ClusterError(f"{what}: {error}", remedy="Look at the Ray cluster's health.") from error
+
+
+def _is_of_ray(error: Exception) -> bool:
+    """Whether Ray raised it. Its client for `ray://` raises a plain Exception while it is not connected."""
+    return type(error) is Exception or isinstance(error, _errors_of_ray())
 
 
 def _errors_of_ray() -> tuple[type[Exception], ...]:
@@ -67,6 +86,25 @@ def _errors_of_ray() -> tuple[type[Exception], ...]:
     from ray.exceptions import RayError
 
     return (RayError,)
+
+
+@cache
+def remote(task: Any, **options: Any) -> Any:
+    """The function or class as Ray runs it, with these options of `ray.remote`: always the same one, as Ray keeps each that was called."""
+    import ray
+
+    return ray.remote(**options)(task) if options else ray.remote(task)
+
+
+def inside(function: Callable[..., T], *arguments: Any) -> T:
+    """Call what reads or changes the cluster's state: here or, over `ray://`, from where much of it cannot be called, in a task there."""
+    import ray
+    from ray.util.client import ray as client
+
+    if not client.is_connected():
+        return function(*arguments)
+    result: T = ray.get(remote(function, num_cpus=0).remote(*arguments), timeout=ANSWER_S)
+    return result
 
 
 def import_ray() -> None:

@@ -7,13 +7,12 @@ from ...workers.supervisor.actor import Supervisor
 from ...workers.supervisor.journal import journal
 from ...workers.supervisor.ranks.placement_group import NAMESPACE, rank_actors, remove_actors_and_group
 from ...workers.tasks.checkpoint_task import Operation, perform
+from .ray_connection import inside, remote
 from .supervisor_handle import SupervisorHandle
 
 
 def make_supervisor(spec: GangSpec) -> SupervisorHandle:
     """The gang's supervisor, which is started unless it exists."""
-    import ray
-
     options = {
         "name": spec.name,
         "namespace": NAMESPACE,
@@ -22,11 +21,10 @@ def make_supervisor(spec: GangSpec) -> SupervisorHandle:
         "num_cpus": 0,
         "max_restarts": -1,  # a restarted supervisor continues from its journal
     }
-    return SupervisorHandle(ray.remote(Supervisor).options(**options).remote(spec.to_json()))
+    return SupervisorHandle(remote(Supervisor).options(**options).remote(spec.to_json()))
 
 
 def begin_operation(operation: Operation, node: str | None) -> Any:
-    import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     options: dict[str, Any] = {
@@ -36,7 +34,7 @@ def begin_operation(operation: Operation, node: str | None) -> Any:
     }
     if node is not None:
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
-    alone = ray.remote(max_calls=1)(perform)  # a new worker per task, so that torch's memory is freed with it
+    alone = remote(perform, max_calls=1)  # a new worker per task, so that torch's memory is freed with it
     return alone.options(**options).remote(operation)
 
 
@@ -57,6 +55,10 @@ def find_supervisor(gang: str) -> SupervisorHandle | None:
 
 
 def gang_names() -> list[str]:
+    return inside(_gang_names_inside)
+
+
+def _gang_names_inside() -> list[str]:
     from ray.util import list_named_actors, placement_group_table
 
     names = {actor["name"].partition("-rank-")[0] for actor in list_named_actors(all_namespaces=True) if _ours(actor)}
@@ -69,6 +71,10 @@ def _ours(actor: dict[str, str]) -> bool:
 
 
 def remove_gang(gang: str) -> None:
+    inside(_remove_gang_inside, gang)
+
+
+def _remove_gang_inside(gang: str) -> None:
     supervisor = find_supervisor(gang)
     remove_actors_and_group(gang, rank_actors(gang) + ([] if supervisor is None else [supervisor.actor]))
     journal.erase(gang)

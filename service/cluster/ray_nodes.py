@@ -9,20 +9,14 @@ from ...workers.supervisor.policies.topology import MODEL_LABEL
 from ...workers.supervisor.ranks.room import image_of, place_of
 from ..schemas.node import ClusterNode
 from . import allocations, ray_private
-from .ray_connection import ANSWER_S
+from .ray_connection import inside
 
 #: Ray gives each node with GPUs a resource of this name and their model.
 _GPU_MODEL = "accelerator_type:"
 
 
 def read_nodes() -> list[ClusterNode]:
-    import ray
-    from ray.util.client import ray as client
-
-    if client.is_connected():  # `ray://`: the state calls below work only on the cluster
-        found: list[ClusterNode] = ray.get(ray.remote(num_cpus=0)(_read_nodes_inside).remote(), timeout=ANSWER_S)
-        return found
-    return _read_nodes_inside()
+    return inside(_read_nodes_inside)
 
 
 def _read_nodes_inside() -> list[ClusterNode]:

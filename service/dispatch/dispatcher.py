@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 
 from sqlalchemy.engine import RowMapping
@@ -33,7 +32,7 @@ from ..store import clusters, jobs, leases, nodes
 from ..store import operations as operation_rows
 from ..store.engine import Store
 from ..store.leases import Lease
-from . import cluster_history, retention
+from . import cluster_history, lost_nodes, retention
 from .admission import Admission, Walk, admit
 from .attempt_runner import Attempt
 from .dispatcher_identity import Owner
@@ -166,18 +165,20 @@ class Dispatcher:
         async with self.store.write() as tx:
             await clusters.enter(tx, name, self.owner)
             entry = await clusters.locked(tx, name)  # of two dispatchers one waits here, and finds the other's list
-            before = [dict(row, seen_at=now) for row in await nodes.all_nodes(tx, name)]
-            rows = [node.model_dump() | {"seen_at": now, "cluster": name} for node in found]
+            before = await nodes.all_nodes(tx, name)
+            listed = [node.model_dump() | {"seen_at": now, "cluster": name} for node in found]
+            rows = lost_nodes.kept(listed, before)
             if self._refuse(await self._other(tx, entry, found, before)):
                 return
             if await clusters.polled_by_another(tx, name, self.owner, time.monotonic() - asked, _NAME_S):
                 return  # its list may be newer than ours
-            await clusters.put(tx, name, self.owner, _NAME_S)
-            await nodes.replace(tx, rows, name)
-            await cluster_history.note_changes(tx, name, before, rows, now)
+            limits = self.settings.model_dump(include={"max_ranks", "cpu_ranks_per_core"})
+            await clusters.put(tx, name, self.owner, _NAME_S, limits)
+            await nodes.replace(tx, rows, name, before)
+            await cluster_history.note_changes(tx, name, before, listed, now)
             await capacity.remember(tx, self.settings, found)
             spared = (await fleet(tx, name)).spared
-        if not self._seen or self._unreachable or sorted(before, key=lambda row: str(row["id"])) != rows:
+        if not self._seen or self._unreachable or lost_nodes.differ(before, rows):
             self._wake.set()
         if spared and spared != self._spared:
             log.warning("every node of a kind is cordoned; %s stays in use", ", ".join(spared))
@@ -189,7 +190,7 @@ class Dispatcher:
         tx: AsyncConnection,
         entry: RowMapping | None,
         found: Sequence[ClusterNode],
-        before: Sequence[Mapping[str, Any]],
+        before: Sequence[RowMapping],
     ) -> str | None:
         """The dispatcher of another cluster under our cluster's name, if any: it reported recently, and none of its nodes is ours."""
         if (

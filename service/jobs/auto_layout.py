@@ -21,7 +21,6 @@ from ...workers.spec import TrainSpec
 from ..capacity import Nodes
 from ..errors import DoesNotFit, InvalidLayout, InvalidSpec, ShardyardError
 from ..policies import queue
-from ..settings import Settings
 from ..spec import JobSpec
 from . import advice, queued_job
 from .advice import AdviceRequest, Cpus
@@ -142,7 +141,7 @@ def _fixed(asked: search.Question) -> str:
 # The devices of the cluster.
 
 
-def of_cluster(spec: JobSpec, clusters: Sequence[Nodes], settings: Settings) -> Devices:
+def of_cluster(spec: JobSpec, clusters: Sequence[Nodes]) -> Devices:
     """Those of the cluster that has most of them for this job, GPUs before CPUs.
 
     Raises InvalidSpec if its GPUs are of a model that is not known.
@@ -164,7 +163,7 @@ def of_cluster(spec: JobSpec, clusters: Sequence[Nodes], settings: Settings) -> 
 
     if kind == "cuda":
         return Devices(_gpu(waiting, cluster), most, per_node, room)
-    each = settings.cpu_ranks_per_core
+    each = cluster.cpu_ranks_per_core
     cores = max(1, per_node // each) if per_node else auto.world or 1
     memory = [row["host_memory_bytes"] for row in cluster.rows if row["cpu"] >= 1 and row["host_memory_bytes"]]
     # Ranks that share a core are no faster than one that has it.

@@ -27,7 +27,6 @@ from ..capacity import Nodes
 from ..errors import DoesNotFit
 from ..policies import queue
 from ..schemas.memory_plan import KindBytes, MemoryPlan
-from ..settings import Settings
 from ..spec import JobSpec
 from . import queued_job, validation
 
@@ -70,9 +69,7 @@ class Planned:
         )
 
 
-def planned(
-    spec: JobSpec, checked: validation.Checked, clusters: Sequence[Nodes], settings: Settings
-) -> Planned | None:
+def planned(spec: JobSpec, checked: validation.Checked, clusters: Sequence[Nodes]) -> Planned | None:
     """The plan of the spec's layout. None if the model's numbers are not known here, and its submitter sent none.
 
     It is for the first kind of devices, of those that clusters give the job, on which it may fit. Raises DoesNotFit if there is none,
@@ -83,7 +80,7 @@ def planned(
     model, kinds = queued_job.waiting(spec).model, _kinds(spec, clusters, checked.least_ranks(spec))
     answers: list[Planned] = []
     for facts, those in kinds:
-        answer = _judged(spec, checked, facts, [_cluster(one, facts.kind, settings, max, model) for one in those])
+        answer = _judged(spec, checked, facts, [_cluster(one, facts.kind, max, model) for one in those])
         if answer.verdict.fits is not False or answer.smaller:
             return replace(answer, not_on_gpus=bool(answers))
         answers.append(answer)
@@ -92,7 +89,7 @@ def planned(
     if checked.architecture is None:
         raise DoesNotFit(_message(answers[0]), field="train.layout", remedy=f"{own_plan.KNOBS} {_FORCE}")
     facts, those = kinds[0]
-    least = [_cluster(one, facts.kind, settings, min, model) for one in those]
+    least = [_cluster(one, facts.kind, min, model) for one in those]
     raise _refusal(spec, checked.architecture, answers[0], least, those)
 
 
@@ -161,11 +158,9 @@ def _with_degree(train: TrainSpec, data: int) -> TrainSpec:
     return train.model_copy(update={"layout": train.layout.model_copy(update={"data": data})})
 
 
-def _cluster(
-    nodes: Nodes, device: queue.Device, settings: Settings, pick: Callable[[Iterable[int]], int], model: str
-) -> Cluster:
+def _cluster(nodes: Nodes, device: queue.Device, pick: Callable[[Iterable[int]], int], model: str) -> Cluster:
     """The rooms of nodes with GPUs of `model`, if given. `pick` chooses where a GPU's name stands for models of several sizes."""
-    rooms = [(row["gpu_model"], _room(row, device, settings, pick)) for row in nodes.rows]
+    rooms = [(row["gpu_model"], _room(row, device, nodes.cpu_ranks_per_core, pick)) for row in nodes.rows]
     here = sum(room.ranks for _, room in rooms)
     whole = max(sum(nodes.inventory.whole.get(device, ())), nodes.inventory.max_ranks or 0)
     asked = [room for name, room in rooms if room.ranks and _is_asked(name, model)]
@@ -177,8 +172,8 @@ def _is_asked(name: str, model: str) -> bool:
     return not model or name.casefold() == model.casefold()
 
 
-def _room(row: RowMapping, device: queue.Device, settings: Settings, pick: Callable[[Iterable[int]], int]) -> Room:
-    ranks = queue.machine(row["cpu"], 0, row["gpu"], 0, settings.cpu_ranks_per_core).capacity[device]
+def _room(row: RowMapping, device: queue.Device, per_core: int, pick: Callable[[Iterable[int]], int]) -> Room:
+    ranks = queue.machine(row["cpu"], 0, row["gpu"], 0, per_core).capacity[device]
     if device == "cpu":
         return Room(ranks, row["host_memory_bytes"] or None, shared=True)
     models = gpus_of_ray(row["gpu_model"])

@@ -66,7 +66,7 @@ async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecF
         return elastic.columns_of_command(spec)
     assert checked is not None
     validation.check_ranks(spec, checked.least_ranks(spec), clusters)
-    await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
+    await asyncio.to_thread(memory_plan.planned, spec, checked, known)
     return elastic.columns(spec, checked.batch, checked.elastic_layouts)
 
 

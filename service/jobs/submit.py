@@ -191,11 +191,11 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         async with store.read() as tx:
             await checkpoint_catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
     if spec.train.undecided:
-        devices = auto_layout.of_cluster(spec, known, settings)
+        devices = auto_layout.of_cluster(spec, known)
         spec = await files.search(partial(auto_layout.decided, spec, checked.architecture, devices))
         checked = validation.on_its_layout(spec.train, checked)
     validation.check_ranks(spec, checked.least_ranks(spec), [one.inventory for one in known])
-    plan = await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
+    plan = await asyncio.to_thread(memory_plan.planned, spec, checked, known)
     device = memory_plan.device_facts(spec, known) if plan is None else plan.device
     of_layout = elastic.columns(spec, checked.batch, checked.elastic_layouts)
     row = new_columns(spec) | of_layout | {"resume": resume, "steps": spec.train.steps}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...workers.messages.system_metrics import GPU, NODE
 from ..errors import InvalidCursor
-from ..nodes import find_past
+from ..nodes import find_past, settings_of
 from ..schemas.cluster import (
     ClusterUse,
     DeviceTime,
@@ -151,7 +151,8 @@ async def past_attempts(
         else:
             there = await find_past(tx, node)
             found = (await tx.execute(node_history.on_node(there.id, since, place, limit + 1))).mappings().all()
-            items = [_past(row, _share(row, settings), since, row["since"], row["until"]) for row in found[:limit]]
+            theirs = await settings_of(tx, settings, there.cluster)
+            items = [_past(row, _share(row, theirs), since, row["since"], row["until"]) for row in found[:limit]]
     last = found[limit - 1] if len(found) > limit else None
     return PastAttempts(items=items, next=None if last is None else _cursor(last))
 

@@ -23,6 +23,8 @@ clusters = Table(
     Column("name", String(63), primary_key=True),
     Column("owner", Text, nullable=False),  # the dispatcher that polled it last
     Column("fresh_until", Double, nullable=False),  # no other cluster may take the name before, by the database's clock
+    Column("max_ranks", BigInteger),  # by its dispatcher's settings; null: it does not grow
+    Column("cpu_ranks_per_core", Integer),  # by its dispatcher's settings; null: one of an earlier version
 )
 
 nodes = Table(

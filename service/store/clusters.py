@@ -1,5 +1,7 @@
 """SQL of the table `clusters`: the dispatcher that polled a cluster last. A fresh entry reserves the cluster's name."""
 
+from collections.abc import Mapping
+
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,11 +16,20 @@ async def enter(tx: AsyncConnection, name: str, owner: str) -> None:
     await tx.execute(statement.on_conflict_do_nothing(index_elements=["name"]))
 
 
-async def put(tx: AsyncConnection, name: str, owner: str, seconds: float) -> None:
-    """Record that this dispatcher has polled the cluster. The entry is fresh for `seconds`."""
-    values = {"owner": owner, "fresh_until": unix_now(tx) + seconds}
+async def put(
+    tx: AsyncConnection, name: str, owner: str, seconds: float, limits: Mapping[str, int | None] | None = None
+) -> None:
+    """Record that this dispatcher has polled the cluster. The entry is fresh for `seconds`. `limits`: the columns that `limits` reads."""
+    values = {"owner": owner, "fresh_until": unix_now(tx) + seconds, **(limits or {})}
     statement = insert(tx, clusters).values(name=name, **values)
     await tx.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
+
+
+async def limits(tx: AsyncConnection, name: str) -> RowMapping | None:
+    """By which settings the cluster's devices are counted in ranks; None if no dispatcher has stored them."""
+    stored = clusters.c.cpu_ranks_per_core.is_not(None)
+    statement = select(clusters.c.max_ranks, clusters.c.cpu_ranks_per_core).where(clusters.c.name == name, stored)
+    return (await tx.execute(statement)).mappings().first()
 
 
 async def fresh(tx: AsyncConnection) -> dict[str, str]:

@@ -11,19 +11,23 @@ from ..ids import CLUSTER
 from .cluster_tables import nodes
 from .dialect import insert
 
+#: A row of `nodes`.
+_Row = Mapping[str, Any] | RowMapping
 
-async def replace(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]], cluster: str = CLUSTER) -> None:
-    """Replace all nodes of one cluster: those not in `rows` are deleted."""
+
+async def replace(
+    tx: AsyncConnection, rows: Sequence[_Row], cluster: str = CLUSTER, stored: Sequence[_Row] = ()
+) -> None:
+    """Replace all nodes of one cluster: those not in `rows` are deleted. Rows that are in `stored` as they are are not written."""
     gone = nodes.c.id.not_in([row["id"] for row in rows])
     await tx.execute(delete(nodes).where(nodes.c.cluster == cluster, gone))
-    if not rows:
+    known = {row["id"]: dict(row) for row in stored}
+    changed_rows = [row for row in ({**row, "cluster": cluster} for row in rows) if row != known.get(row["id"])]
+    if not changed_rows:
         return
     statement = insert(tx, nodes)
     changed = {column.name: statement.excluded[column.name] for column in nodes.c if not column.primary_key}
-    await tx.execute(
-        statement.on_conflict_do_update(index_elements=["cluster", "id"], set_=changed),
-        [{**row, "cluster": cluster} for row in rows],
-    )
+    await tx.execute(statement.on_conflict_do_update(index_elements=["cluster", "id"], set_=changed), changed_rows)
 
 
 async def all_nodes(tx: AsyncConnection, cluster: str | None = None) -> Sequence[RowMapping]:

@@ -666,6 +666,8 @@ def test_a_changed_setting_rolls_the_pods() -> None:
     ("values", "said"),
     [
         ({"replicaCount": 3}, "replicaCount"),
+        ({"fullnameOverride": "train.v2"}, "fullnameOverride"),
+        ({"nameOverride": "v2.1"}, "nameOverride"),
         ({"api": {"replica": 3}}, "replica"),
         ({"settings": {"database_url": URL}}, "database_url"),
         ({"api": {"replicas": "two"}}, "api/replicas"),
@@ -702,6 +704,14 @@ def test_wrong_values_are_refused(values: Manifest, said: str) -> None:
     done = run_helm("template", "train", str(CHART), values=values)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("release", ["7b", "train.v2"])
+def test_a_release_after_which_no_service_can_be_named_is_refused(release: str) -> None:
+    done = run_helm("template", release, str(CHART))
+    assert done.returncode != 0
+    assert f'"{release}-shardyard": set fullnameOverride' in done.stderr
+    assert of_kind(render({"fullnameOverride": "train"}, release=release), "Service")
 
 
 def test_notes_say_how_to_reach_the_api() -> None:

@@ -169,3 +169,33 @@ async def test_a_cluster_that_is_gone_for_good_does_not_count(store: Store, sett
         ("gpu-1", False, False),
     ]
     assert [(node.id, node.alive) for node in shown if node.cluster == "prod"] == [("here", True)]
+
+
+async def test_devices_of_another_cluster_are_counted_by_the_settings_of_its_dispatcher(
+    store: Store, settings: Settings
+) -> None:
+    """Not by those of the process that is asked, such as an API beside several clusters."""
+    cluster = InProcessCluster(cpus=8)
+    theirs = settings.model_copy(update={"cluster": "prod", "cpu_ranks_per_core": 1, "max_ranks": None})
+    asked = settings.model_copy(update={"cpu_ranks_per_core": 4, "max_ranks": 64})
+    await Dispatcher(store, theirs, cluster)._watch_nodes()
+    for process in (theirs, asked):
+        async with store.read() as tx:
+            (prod,) = await capacity.known(tx, process)
+        assert (prod.inventory.whole["cpu"], prod.inventory.max_ranks, prod.cpu_ranks_per_core) == ([8], None, 1)
+        assert [machine.capacity["cpu"] for machine in prod.inventory.machines] == [8]
+        (shown,) = await all_nodes(store, process)
+        assert [(device.kind, device.all) for device in shown.devices] == [("cpu", 8)]
+        with pytest.raises(TooManyRanks, match="the cluster has 8 CPU ranks"):
+            await submit(store, process, 9, "cpu")
+    await Dispatcher(store, theirs.model_copy(update={"max_ranks": 32}), cluster)._watch_nodes()
+    assert (await submit(store, asked.model_copy(update={"max_ranks": None}), 32, "cpu")).state == State.QUEUED
+
+
+async def test_a_dispatcher_of_an_earlier_version_has_stored_no_settings(store: Store, settings: Settings) -> None:
+    async with store.write() as tx:
+        await clusters.put(tx, "prod", "its dispatcher", 15.0)
+        await nodes.replace(tx, [{**GPU_NODES[0].model_dump(), "seen_at": time.time()}], "prod")
+    async with store.read() as tx:
+        (prod,) = await capacity.known(tx, settings.model_copy(update={"max_ranks": 64}))
+    assert (prod.inventory.max_ranks, prod.cpu_ranks_per_core) == (64, settings.cpu_ranks_per_core)

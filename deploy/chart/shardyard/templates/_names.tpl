@@ -3,14 +3,17 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 37 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* Services are named after it, so it begins with a letter and has no dots. */}}
 {{- define "shardyard.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 37 | trimSuffix "-" -}}
-{{- else if contains (include "shardyard.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 37 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name (include "shardyard.name" .) | trunc 37 | trimSuffix "-" -}}
+{{- $name := default .Release.Name .Values.fullnameOverride -}}
+{{- if not (or .Values.fullnameOverride (contains (include "shardyard.name" .) .Release.Name)) -}}
+{{- $name = printf "%s-%s" .Release.Name (include "shardyard.name" .) -}}
 {{- end -}}
+{{- $name = $name | trunc 37 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "no Service can have a name that begins with %q: set fullnameOverride to a letter, then letters, digits and hyphens" $name) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{- define "shardyard.rayCluster" -}}

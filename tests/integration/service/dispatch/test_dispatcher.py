@@ -10,6 +10,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import RowMapping
 
 from shardyard.service.dispatch.dispatcher import Dispatcher
+from shardyard.service.dispatch.lost_nodes import KEPT
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.queries import cluster as cluster_queries
 from shardyard.service.schemas.cluster import TimeRange
@@ -98,6 +99,39 @@ async def test_a_list_of_nodes_that_another_dispatcher_has_replaced_meanwhile_is
     await slow._watch_nodes()
     async with store.read() as tx:
         assert [row["id"] for row in await nodes.all_nodes(tx)] == ["node-1"]
+
+
+async def test_nodes_that_are_lost_are_written_once_and_the_newest_kept(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """Ray lists a thousand of them, each second while a job waits."""
+    dispatcher, (living,) = Dispatcher(store, settings, cluster), cluster.machines
+    names = [[f"lost-{number}" for number in range(1000)], ["node-2"]]
+    many, one = ([living.model_copy(update={"id": name}) for name in some] for some in names)
+    dead_many, dead_one = ([node.model_copy(update={"alive": False}) for node in some] for some in (many, one))
+    for machines in ([living, *many, *one], [living, *dead_many, *one], [living, *dead_many, *dead_one]):
+        cluster.machines = machines
+        await dispatcher._watch_nodes()
+    cluster.machines.reverse()
+    dispatcher._wake.clear()
+    written: list[int] = []
+
+    def count(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
+        if statement.startswith("INSERT INTO nodes"):
+            written.append(len(parameters) if many else 1)
+
+    event.listen(store._engines.writing.sync_engine, "before_cursor_execute", count)
+    await dispatcher._watch_nodes()
+    assert written == [1] and not dispatcher._wake.is_set()
+    async with store.read() as tx:
+        kept = {row["id"] for row in await nodes.all_nodes(tx)}
+    assert len(kept) == KEPT + 1 and kept >= {"node-1", "node-2"}
+    (change, *_) = (await cluster_queries.changes(store, TimeRange.HOUR)).items
+    assert (change.node, change.kind, change.message) == (
+        "node-2",
+        "lost",
+        "Ray reports that it is dead; no gang was on it.",
+    )
 
 
 async def test_jobs_wait_in_order_and_get_a_reason(store: Store, settings: Settings, cluster: InProcessCluster) -> None:

@@ -7,9 +7,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from fastapi import FastAPI
+from harness.patience import PATIENCE_S
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
-from shardyard.api.daemon.uvicorn_server import Server, is_on_all, listen, url_of
+from shardyard.api.daemon.uvicorn_server import Server, is_on_all, listen, serving, url_of
 from shardyard.api.errors import PortTaken
 
 
@@ -33,11 +34,29 @@ async def test_websockets_are_served_by_the_library_that_is_declared(monkeypatch
     """Also where another one is installed, of a version that uvicorn does not know."""
     monkeypatch.setitem(sys.modules, "websockets", ModuleType("websockets"))
     monkeypatch.delitem(sys.modules, "uvicorn.protocols.websockets.auto", raising=False)
-    app = FastAPI()
-    app.state.context = SimpleNamespace(hub=None)
-    config = Server(app).config
+    config = Server(an_app()).config
     config.load()
     assert config.ws_protocol_class is WSProtocol
+
+
+def an_app() -> FastAPI:
+    app = FastAPI()
+    app.state.context = SimpleNamespace(hub=SimpleNamespace(close=lambda: None))
+    return app
+
+
+async def test_idle_connections_outlive_a_proxys_and_end_with_the_server() -> None:
+    """A proxy that keeps one for 60 s would send a request into its end, and answer with 502."""
+    listener = listen("127.0.0.1", 0)
+    async with asyncio.timeout(PATIENCE_S), serving(an_app(), listener):
+        assert Server(an_app()).config.timeout_keep_alive > 60
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"GET /none HTTP/1.1\r\nHost: here\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+    async with asyncio.timeout(PATIENCE_S):
+        while await reader.read(1024):
+            pass
+    writer.close()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from shardyard.api.http.authentication import CODE_S, OWNER, SESSION_S, Authenticator, Keys
+from shardyard.api.http.authentication import CLOCK_S, CODE_S, OWNER, SESSION_S, Authenticator, Keys
 from shardyard.service.settings import Settings
 
 TOKEN = "0123456789abcdef" * 4
@@ -88,6 +88,8 @@ def test_a_code_is_good_once_and_for_its_user(later: list[float]) -> None:
     late = authenticator.keys.code(None)
     later[0] = CODE_S + 2
     assert authenticator.redeem(late, None) is None
+    later[0] = CODE_S + CLOCK_S + 2
+    assert authenticator.redeem(late, None) is None
     assert len(authenticator._used) == 0  # nothing is kept longer than it must be
 
 
@@ -101,6 +103,21 @@ def test_replicas_of_one_token_know_each_others_sessions_and_codes() -> None:
     first, second = (Authenticator(Settings(token=TOKEN)) for _ in range(2))
     assert second.keys.actor_of(first.keys.session(OWNER)) == OWNER
     assert second.redeem(first.keys.code(None), None) == OWNER
+
+
+def test_a_replica_takes_what_one_whose_clock_is_ahead_has_made(later: list[float]) -> None:
+    here = Authenticator(Settings(token=TOKEN))
+    later[0] = CLOCK_S - 5.0
+    session, code = here.keys.session(OWNER), here.keys.code(None)
+    later[0] = CLOCK_S + 5.0
+    too_far = here.keys.session(OWNER), here.keys.code(None)
+    later[0] = 0.0
+    assert here.keys.actor_of(session) == OWNER
+    assert here.redeem(code, None) == OWNER
+    assert here.keys.actor_of(too_far[0]) is None and here.redeem(too_far[1], None) is None
+    for seconds in (0.0, CODE_S + 5.0):  # it is not too old yet by then
+        later[0] = seconds
+        assert here.redeem(code, None) is None
 
 
 def test_a_new_token_holds_within_a_second(found: Authenticator, tmp_path: Path, later: list[float]) -> None:

@@ -12,7 +12,6 @@ from shardyard.service.jobs import advice
 from shardyard.service.jobs.advice import AdviceRequest, Cpus
 from shardyard.service.jobs.auto_layout import Devices, decided, of_cluster
 from shardyard.service.policies.queue import Inventory, machine
-from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.sweeps.request import spec_of, trial_document
@@ -209,7 +208,7 @@ def test_what_cannot_be_known_is_refused() -> None:
 def nodes(count: int, cpus: float, gpus: float = 0.0) -> Nodes:
     """A cluster of equal nodes, with GPUs of one model."""
     row = {"cpu": cpus, "gpu": gpus, "gpu_model": "H100" if gpus else "", "host_memory_bytes": 64 << 30}
-    return Nodes(cast(Any, [row] * count), Inventory([machine(cpus, 0.0, gpus, 0.0, 1)] * count))
+    return Nodes(cast(Any, [row] * count), Inventory([machine(cpus, 0.0, gpus, 0.0, 1)] * count), 1)
 
 
 @pytest.mark.parametrize(
@@ -226,5 +225,5 @@ def test_of_several_clusters_the_best_one_is_taken_whatever_its_name(
 ) -> None:
     clusters = [nodes(2, 24.0), other]
     for order in (clusters, clusters[::-1]):
-        devices = of_cluster(job({"auto": {"world": world}}), order, Settings(cpu_ranks_per_core=1))
+        devices = of_cluster(job({"auto": {"world": world}}), order)
         assert (devices.name, devices.most) == expected

@@ -9,7 +9,6 @@ from shardyard.service.errors import DoesNotFit
 from shardyard.service.jobs.memory_plan import Planned, device_facts, planned
 from shardyard.service.jobs.validation import check_layout
 from shardyard.service.policies.queue import Inventory, machine
-from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.workers.device_choices import DeviceFacts
 
@@ -20,7 +19,7 @@ def cluster(*models: str, gpus: float = 8.0) -> Nodes:
     rows: list[Any] = [
         {"cpu": 64.0, "gpu": gpus, "gpu_model": model, "host_memory_bytes": 64 * GIB} for model in models
     ]
-    return Nodes(cast(Any, rows), Inventory([machine(64.0, 0.0, gpus, 0.0, 1) for _ in models]))
+    return Nodes(cast(Any, rows), Inventory([machine(64.0, 0.0, gpus, 0.0, 1) for _ in models]), 4)
 
 
 def job(device: str = "auto") -> JobSpec:
@@ -61,7 +60,7 @@ def own(at_peak: dict[str, int] | None, resources: dict[str, Any] | None = None,
 
 def test_the_plan_that_came_with_an_own_module_is_judged_as_any_other() -> None:
     spec = own({"parameters": 4 * GIB, "activations": 3 * GIB})
-    found = planned(spec, check_layout(spec.train, 256), [cluster("T4")], Settings())
+    found = planned(spec, check_layout(spec.train, 256), [cluster("T4")])
     assert found is not None
     record = found.record()
     assert (record.fits, record.bytes, record.needed_bytes, record.source) == (True, 7 * GIB, 9 * GIB, "dry run")
@@ -72,31 +71,31 @@ def test_the_plan_that_came_with_an_own_module_is_judged_as_any_other() -> None:
 def test_an_own_module_that_cannot_fit_is_refused_with_its_breakdown_unless_forced() -> None:
     spec = own({"parameters": 4 * GIB, "activations": 30 * GIB})
     with pytest.raises(DoesNotFit, match=r"activations 30\.0 GiB") as error:
-        planned(spec, check_layout(spec.train, 256), [cluster("T4")], Settings())
+        planned(spec, check_layout(spec.train, 256), [cluster("T4")])
     assert "recompute" in (error.value.remedy or "") and "resources.force" in (error.value.remedy or "")
     forced = own({"parameters": 4 * GIB, "activations": 30 * GIB}, {"force": True})
-    found = planned(forced, check_layout(forced.train, 256), [cluster("T4")], Settings())
+    found = planned(forced, check_layout(forced.train, 256), [cluster("T4")])
     assert found is not None and found.record().fits is False
 
 
 def test_on_cpus_its_ranks_share_the_node_with_what_is_on_the_host() -> None:
     spec = own({"parameters": 31 * GIB}, {"device": "cpu"})
     with pytest.raises(DoesNotFit, match=r"tensors on the host 1\.0 GiB"):
-        planned(spec, check_layout(spec.train, 256), [cluster("T4")], Settings())
+        planned(spec, check_layout(spec.train, 256), [cluster("T4")])
     elastic = own({"parameters": 31 * GIB}, {"device": "cpu"}, layout={"data": {"min": 1, "max": 2}})
-    found = planned(elastic, check_layout(elastic.train, 256), [cluster("T4")], Settings())
+    found = planned(elastic, check_layout(elastic.train, 256), [cluster("T4")])
     assert found is not None and found.smaller, "one rank has room"
 
 
 def test_an_own_module_without_a_plan_has_none() -> None:
     spec = own(None)
-    assert planned(spec, check_layout(spec.train, 256), [cluster("T4")], Settings()) is None
+    assert planned(spec, check_layout(spec.train, 256), [cluster("T4")]) is None
 
 
 def cores(*nodes: float, memory: int = 64 * GIB) -> Nodes:
     """A cluster without GPUs."""
     rows: list[Any] = [{"cpu": cpus, "gpu": 0.0, "gpu_model": "", "host_memory_bytes": memory} for cpus in nodes]
-    return Nodes(cast(Any, rows), Inventory([machine(cpus, 0.0, 0.0, 0.0, 1) for cpus in nodes]))
+    return Nodes(cast(Any, rows), Inventory([machine(cpus, 0.0, 0.0, 0.0, 1) for cpus in nodes]), 4)
 
 
 def large(zero: int) -> JobSpec:
@@ -107,7 +106,7 @@ def large(zero: int) -> JobSpec:
 
 def both_orders(spec: JobSpec, *clusters: Nodes) -> list[Planned | None]:
     orders = (clusters, clusters[::-1])
-    return [planned(spec, check_layout(spec.train, 32_000), order, Settings()) for order in orders]
+    return [planned(spec, check_layout(spec.train, 32_000), order) for order in orders]
 
 
 def test_of_several_clusters_one_with_gpus_for_the_job_decides_whatever_its_name() -> None:
@@ -120,7 +119,7 @@ def test_of_several_clusters_one_with_gpus_for_the_job_decides_whatever_its_name
 
 
 def test_a_cluster_whose_gpus_are_too_few_decides_nothing() -> None:
-    few = Nodes(cluster("H100").rows, Inventory([machine(4.0, 0.0, 4.0, 0.0, 1)]))
+    few = Nodes(cluster("H100").rows, Inventory([machine(4.0, 0.0, 4.0, 0.0, 1)]), 4)
     answers = both_orders(large(3), few, cores(8.0, 8.0, memory=256 * GIB))
     assert [None if one is None else one.record().device for one in answers] == ["cpu", "cpu"]
 
@@ -129,9 +128,9 @@ def test_a_job_is_refused_if_each_cluster_that_is_large_enough_refuses_it() -> N
     for small in (cores(8.0, 8.0), cores(2.0)):
         for order in ([small, cluster("H100")], [cluster("H100"), small]):
             with pytest.raises(DoesNotFit, match="a GPU has"):
-                planned(large(0), check_layout(large(0).train, 32_000), order, Settings())
+                planned(large(0), check_layout(large(0).train, 32_000), order)
     roomy = both_orders(large(0), cores(8.0, memory=2048 * GIB), cluster("H100"))
     assert [(one.record().device, one.record().fits) for one in roomy if one] == [("cpu", True)] * 2
     assert all("set resources.device to cpu" in one.record().notes[-1] for one in roomy if one)
-    alone = planned(large(0), check_layout(large(0).train, 32_000), [cores(8.0, memory=2048 * GIB)], Settings())
+    alone = planned(large(0), check_layout(large(0).train, 32_000), [cores(8.0, memory=2048 * GIB)])
     assert alone is not None and not any("GPU" in note for note in alone.record().notes)
