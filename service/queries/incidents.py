@@ -171,6 +171,7 @@ _WITHOUT_REPAIR = frozenset(
         "slow_network",
         "straggler",
         "straggler_over",
+        "supervisor_lost",
     }
 )
 
