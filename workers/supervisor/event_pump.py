@@ -197,7 +197,7 @@ class EventPump:
 
     def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         step = int(event["data"]["step"])
-        self.watch.progress.stepped(float(event["data"].get("step_s") or 0.0))
+        self.watch.progress.stepped(step, float(event["data"].get("step_s") or 0.0))
         for ranks in self.merger.step(member.rank, event):
             self._watch_step(ranks, members)
         return PumpedEvent(event["seq"], step=step)
