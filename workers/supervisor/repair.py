@@ -22,7 +22,7 @@ from .hang_watchdog import after_abort, hang
 from .node_loss import lost_node
 from .policies.failures import Failure, brief
 from .policies.repair_budget import NOT_FROM_MEMORY
-from .ranks.handles import TRAINER_END_S
+from .ranks.handles import REST_S, TRAINER_END_S
 from .ranks.members import Member, call_each
 from .ranks.neighbours import Start, choose_replica_holders, starts
 from .ranks.placement import RankReplaced
@@ -198,7 +198,7 @@ class Generations:
         await asyncio.gather(
             self._replace(lost, repair), call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
         )
-        for member in await gang.pump.drain(gang.members, TRAINER_END_S):
+        for member in await gang.pump.drain(gang.members, TRAINER_END_S, REST_S):
             member.lost = True  # a trainer's exit that is still to be reported would be taken for the next one's
         gang.traces.end_generation(f"a repair ended it ({repair.cause})")
         gang.watch.stragglers.renew()
@@ -288,7 +288,7 @@ class Generations:
         gang = self.gang
         await gang.journal.settled()  # a partitioned supervisor, or one that has a successor, saves nothing
         await call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
-        await gang.pump.drain(gang.members, TRAINER_END_S)
+        await gang.pump.drain(gang.members, TRAINER_END_S, REST_S)
         broken = BrokenGang(gang.spec.run, gang.spec.world_size, gang.merger, gang.distrusted)
         return await save_and_emit(gang.members, broken)
 
