@@ -117,7 +117,7 @@ async def ingest(
             raise LeaseLost(f"{lease.job_id}, attempt {attempt}: another dispatcher manages it now.")
         fresh = sorted((event for event in batch if event["seq"] > row["cursor"]), key=lambda event: int(event["seq"]))
         earliest = max(row["started_at"], job["started_at"] or 0.0)
-        rows = _Batch(tx, job, rules, int(row["cursor"]), earliest, behind_s)
+        rows = _Batch(tx, job, row, rules, earliest, behind_s)
         for event in fresh:
             await rows.add(event)
         return await rows.store()
@@ -129,8 +129,8 @@ class _Batch:
 
     tx: AsyncConnection
     job: RowMapping
+    placed: RowMapping  # its attempt
     rules: Rules
-    cursor: int
     #: No move is before: when the attempt was placed, the job started, or its last move in the batch was.
     earliest: float
     behind_s: float  # of the clock of the gang's node
@@ -146,7 +146,7 @@ class _Batch:
 
     def __post_init__(self) -> None:
         self.state = State(self.job["state"])
-        self.attempt = int(self.job["attempt"])
+        self.attempt, self.cursor = int(self.job["attempt"]), int(self.placed["cursor"])
         self.ended = self.state not in HOLDING  # its last batch was stored, and comes again because the answer was lost
 
     async def add(self, event: Mapping[str, Any]) -> None:
@@ -190,7 +190,7 @@ class _Batch:
             case ExecEvent() | FaultEvent() | ProfileEvent() | TraceFinishedEvent():
                 await self._settle(ts, event)
             case TraceEvent():
-                await step_traces.keep(self.tx, self.job, event)
+                await step_traces.keep(self.tx, self.job["id"], attempts.world_size(self.placed, self.job), event)
             case CheckpointEvent() if await checkpoint_catalogue.is_known(self.tx, self.job, event):
                 await self._act_on(ts, event)
             case _:
@@ -207,7 +207,9 @@ class _Batch:
                 await checkpoint_catalogue.saved(self.tx, self.job["id"], event)
                 self.columns["checkpoint"] = event.path
             case SummaryEvent():
-                self.columns["summary"] = to_json(event)
+                self.columns["summary"] = to_json(
+                    replace(event, time_to_first_step_s=await _to_first_step_s(self.tx, await self._reread()))
+                )
 
     async def _sample_before(self) -> Mapping[str, Any] | None:
         stored = () if self.samples else await rank_samples.before(self.tx, self.job["id"], None, 1)
@@ -341,6 +343,18 @@ class _Batch:
         eta_s = None if mean is None or self.state not in HOLDING else left * mean
         progress = {name: newest[name] for name in ("step", "loss", "tokens", "tokens_per_s")}
         return {**progress, "mean_step_s": mean, "eta_s": eta_s}
+
+
+async def _to_first_step_s(tx: AsyncConnection, job: RowMapping) -> float | None:
+    """Seconds from the job's creation to its first step in any attempt; None if it has none.
+
+    Up to the gang's start by this side's clock, from there by the gang's, in which the times of both events are.
+    """
+    starting = await events.first_state(tx, job["id"], State.STARTING)
+    running = await events.first_state(tx, job["id"], State.RUNNING)
+    if job["started_at"] is None or starting is None or running is None:
+        return None
+    return max(0.0, float(job["started_at"] - job["created_at"] + running["ts"] - starting["ts"]))
 
 
 def _reached(batch: _Batch) -> int:

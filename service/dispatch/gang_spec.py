@@ -103,7 +103,6 @@ def _gang(job: RowMapping, attempt: RowMapping, avoided: tuple[str, ...]) -> Gan
         world_size=job["world_size"],
         tensor=job["tensor"],
         device=attempt["device"],
-        submitted_at=job["created_at"],
         max_repairs=policy.get("max_repairs", 0),
         hang_timeout_s=policy.get("hang_timeout_s"),
         straggler=StragglerLimits(**policy["straggler"]) if policy.get("straggler") else None,

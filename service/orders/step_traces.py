@@ -64,16 +64,16 @@ def _message(row: RowMapping) -> GangTrace:
     return GangTrace(row["id"], row["steps"])
 
 
-async def keep(tx: AsyncConnection, job: RowMapping, event: TraceEvent) -> None:
-    """Store a rank's part of a step if its trace is open. Call only with the job's row locked.
+async def keep(tx: AsyncConnection, job_id: str, world_size: int, event: TraceEvent) -> None:
+    """Store a rank's part of a step if its trace is open. Call only with the job's row locked. `world_size`: of its attempt.
 
     Raises ValueError for a number that is not finite or out of range, or an unknown action; then nothing is stored.
     """
     trace = ids.parse("trace", event.id)
-    row = None if trace is None else await orders.by_id(tx, traces, job["id"], trace)
+    row = None if trace is None else await orders.by_id(tx, traces, job_id, trace)
     if row is not None and row["settled_at"] is None:
-        columns = trace_spans.columns(event, job["world_size"])
-        await rows.keep(tx, {"job_id": job["id"], "trace_id": row["id"], **columns})
+        columns = trace_spans.columns(event, world_size)
+        await rows.keep(tx, {"job_id": job_id, "trace_id": row["id"], **columns})
 
 
 async def settle(tx: AsyncConnection, job_id: str, event: TraceFinishedEvent, ts: float) -> TraceFinishedEvent | None:

@@ -3,7 +3,8 @@
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ...workers.messages.system_metrics import GPU, NODE
@@ -28,13 +29,15 @@ from ..store import attempts, cluster_samples, cordons, node_history, nodes
 from ..store.engine import Store
 from ..store.packing.metric_curve import Bucket
 from ..store.packing.system_bucket import Unpacking
-from .system import series_of, short
+from .system import series_of
 
 #: Range → seconds of a bucket: at most 337 of them.
 WIDTHS: Final = {TimeRange.HOUR: 60, TimeRange.DAY: 300, TimeRange.WEEK: 1800}
 _DEVICES: Final = ("all", "used", "free", "cordoned")
 #: Metric of a node → unit, in the order of an answer.
 _UNITS: Final = {**NODE, "devices/cpu/used": "CPU ranks", "devices/cuda/used": "GPUs"}
+#: A cluster adds its sample of each minute within this time.
+_LATE_S: Final = 120.0
 #: Separates the parts of a name, and of a cursor.
 _APART: Final = "/"
 _TIME: Final = r"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
@@ -44,17 +47,18 @@ _CHANGE: Final = re.compile(_TIME + r"/([^/\0]{1,80})/([a-z_]{1,16})")
 
 async def use(store: Store, settings: Settings, span: TimeRange) -> ClusterUse:
     """What was in use of all clusters of this database."""
-    since = time.time() - span.seconds
+    now = time.time()
+    since = now - span.seconds
     async with store.read() as tx:
         known = {settings.cluster, *await nodes.clusters(tx)}
         found = await cluster_samples.read(tx, known, cluster_samples.WHOLE, WIDTHS[span], since)
-    return await asyncio.to_thread(_use, WIDTHS[span], found)
+    return await asyncio.to_thread(_use, WIDTHS[span], found, now)
 
 
-def _use(width: int, found: Iterable[tuple[int, bytes]]) -> ClusterUse:
+def _use(width: int, found: Sequence[tuple[int, bytes]], now: float) -> ClusterUse:
     unpacking = Unpacking()
     buckets: dict[int, dict[str, float]] = {}
-    for place, content in found:
+    for place, content in _of_all_clusters(width, found, now):
         mine = buckets.setdefault(place, {})  # of several clusters the means are added up
         samples = unpacking.of(content)
         count = samples["nodes/alive"].count  # what a sample does not name was 0
@@ -68,26 +72,40 @@ def _use(width: int, found: Iterable[tuple[int, bytes]]) -> ClusterUse:
     return ClusterUse(
         width=width,
         starts=[place * width for place in buckets],
-        nodes=[short(one.get("nodes/alive", 0.0)) for one in each],
-        cordoned=[short(one.get("nodes/cordoned", 0.0)) for one in each],
+        nodes=[_count(one.get("nodes/alive", 0.0)) for one in each],
+        cordoned=[_count(one.get("nodes/cordoned", 0.0)) for one in each],
         devices=[_device(kind, each) for kind in kinds],
         holders=[_holder(name, each) for name in sorted(holders, key=lambda one: (one[0] == "t", -most[one], one))],
     )
 
 
+def _of_all_clusters(width: int, found: Sequence[tuple[int, bytes]], now: float) -> Sequence[tuple[int, bytes]]:
+    """The samples without those of the newest bucket, while a cluster that the bucket before has may still add its sample."""
+    clusters = Counter(place for place, _ in found)
+    newest = max(clusters, default=0)
+    if now - newest * width >= _LATE_S or clusters[newest] >= clusters[newest - 1]:
+        return found
+    return [(place, content) for place, content in found if place != newest]
+
+
 def _device(kind: str, each: Sequence[dict[str, float]]) -> DeviceUse:
-    columns = {part: [_rounded(one.get(f"devices/{kind}/{part}")) for one in each] for part in _DEVICES}
+    columns = {part: [_known(one.get(f"devices/{kind}/{part}")) for one in each] for part in _DEVICES}
     return DeviceUse(kind=kind, **columns)
 
 
 def _holder(name: str, each: Sequence[dict[str, float]]) -> HolderUse:
     by, kind, holder = name.split(_APART, 2)
-    used = [short(one.get(name, 0.0)) for one in each]
+    used = [_count(one.get(name, 0.0)) for one in each]
     return HolderUse.model_validate({"by": by, "kind": kind, "name": holder, "used": used})
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else short(value)
+def _known(value: float | None) -> float | None:
+    return None if value is None else _count(value)
+
+
+def _count(value: float) -> float:
+    """A mean number of nodes or devices. Not rounded to some digits: one device of many thousands shows."""
+    return round(value, 3)
 
 
 async def node_use(store: Store, node: str, span: TimeRange) -> NodeCurves:

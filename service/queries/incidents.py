@@ -44,14 +44,20 @@ async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100)
 
 
 def _pairs(rows: Any) -> list[tuple[RowMapping, int | None]]:
-    """Each row with the position of the next one that may have a repair."""
+    """Each row with the position of the next one that may have a repair of its own."""
     pairs: list[tuple[RowMapping, int | None]] = []
     end: int | None = None
     for row in reversed(rows):
-        pairs.append((row, end))
+        pairs.append((row, pairs[-1][1] if pairs and _died_together(row, pairs[-1][0]) else end))
         if row["data"].get("cause") not in _WITHOUT_REPAIR:
             end = row["position"]
     return pairs[::-1]
+
+
+def _died_together(row: RowMapping, following: RowMapping) -> bool:
+    """Whether both are nodes that one generation lost: one repair is for all of them."""
+    facts = [(one["attempt"], one["data"].get("cause"), one["data"].get("generation")) for one in (row, following)]
+    return facts[0] == facts[1] and facts[0][1] == "node_lost"
 
 
 def _repair_of(row: RowMapping, following: int | None, repairs: Any) -> Repair | None:
@@ -171,6 +177,7 @@ _WITHOUT_REPAIR = frozenset(
         "slow_network",
         "straggler",
         "straggler_over",
+        "supervisor_lost",
     }
 )
 

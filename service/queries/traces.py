@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.trace_request import TRACED_RANKS, WAITS
 from ..errors import TraceNotFound
 from ..schemas.trace import IdealRow, RankSpans, SpanRow, Trace, TracedRank, TracedStep, TraceSpans, TraceSummary
+from ..store import attempts
 from ..store import traces as rows
 from ..store.engine import Store
 from ..store.packing.trace_spans import CATEGORIES, OF_ACTION, Body, Ideal, Span, body_of
@@ -46,6 +47,7 @@ async def find_trace(tx: AsyncConnection, job: str, trace: str) -> tuple[Trace, 
 async def trace_record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> Trace:
     """A trace's row, with the number of parts that its ranks have reported."""
     parts = await rows.count(tx, row["job_id"], row["id"])
+    ranks = attempts.world_size(await attempts.get(tx, row["job_id"], row["attempt"]), job)
     return Trace(
         id=row["id"],
         job=row["job_id"],
@@ -56,8 +58,7 @@ async def trace_record(tx: AsyncConnection, job: RowMapping, row: RowMapping) ->
         first_step=row["first_step"],
         last_step=row["last_step"],
         parts=parts,
-        # The job may have fewer ranks since then.
-        parts_wanted=max(parts, row["steps"] * min(job["world_size"], TRACED_RANKS)),
+        parts_wanted=max(parts, row["steps"] * min(ranks, TRACED_RANKS)),
         actor=row["actor"],
         asked_at=row["asked_at"],
         settled_at=row["settled_at"],

@@ -28,6 +28,13 @@ async def get(tx: AsyncConnection, job_id: str, number: int) -> RowMapping | Non
     return (await tx.execute(statement)).mappings().first()
 
 
+def world_size(attempt: RowMapping | None, job: RowMapping) -> int:
+    """An attempt's number of ranks: its job may have been given another layout since. Earlier versions did not store it."""
+    if attempt is None or attempt["devices"] is None:
+        return int(job["world_size"])
+    return int(attempt["devices"] - job["spec"].get("policy", {}).get("spares", 0))
+
+
 async def advance(tx: AsyncConnection, job_id: str, number: int, cursor: int) -> None:
     """Call only with the job's row locked."""
     statement = update(attempts).where(attempts.c.job_id == job_id, attempts.c.number == number)

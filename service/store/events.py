@@ -49,6 +49,12 @@ async def newest(tx: AsyncConnection, job_id: str, kind: str) -> RowMapping | No
     return (await tx.execute(statement.order_by(events.c.position.desc()).limit(1))).mappings().first()
 
 
+async def first_state(tx: AsyncConnection, job_id: str, state: str) -> RowMapping | None:
+    """The first event of the job's move to a state."""
+    moves = (events.c.job_id == job_id, events.c.kind == "state", events.c.data["state"].as_string() == state)
+    return (await tx.execute(select(events).where(*moves).order_by(events.c.position).limit(1))).mappings().first()
+
+
 async def of_step(tx: AsyncConnection, job_id: str, kind: str, step: int) -> RowMapping | None:
     """The last event of a kind that is about a step."""
     mine = (events.c.job_id == job_id, events.c.kind == kind, _STEP == step)  # noqa: SIM300

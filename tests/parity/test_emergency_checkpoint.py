@@ -77,7 +77,7 @@ def broken(root: Path, make_spec: Make) -> Iterator[Callable[..., tuple[list[Mem
             for fd, content in zip(actor.store.own, contents, strict=True):
                 os.write(fd, content)
             members.append(Member(rank, handle=RankHandle(Local(actor))))
-        merger = EventMerger(Spool(1 << 20), world, 0.0)
+        merger = EventMerger(Spool(1 << 20), world)
         merger.newest_step = LAST - 1
         return members, BrokenGang(run.model_dump(mode="json", by_alias=True), world, merger)
 

@@ -36,7 +36,6 @@ class GangSpec:
     world_size: int
     tensor: int = 1  # ranks of one tensor group are neighbours and share a node
     device: str = "cpu"
-    submitted_at: float = 0.0  # unix seconds of the job's creation
     max_repairs: int = 0  # in place, in the whole attempt
     hang_timeout_s: float | None = None  # without progress, after which every rank is examined; None: never
     straggler: StragglerLimits | None = None  # None: no detection

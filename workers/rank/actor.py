@@ -148,7 +148,7 @@ class Rank(SnapshotService):
         self.lease.renew()
         if self.trainer is None or self.trainer.pid is None:
             return None
-        return await nccl_ras.ask(os.environ, host.addresses(), self.trainer.pid)
+        return await nccl_ras.ask({**os.environ, **self.env}, host.addresses(), self.trainer.pid)
 
     async def write_stacks(self) -> None:
         """Have a trainer that did not answer write its stacks to its log."""

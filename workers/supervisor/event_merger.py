@@ -40,9 +40,8 @@ _RESTORED: Final = "restored checkpoint"
 class EventMerger:
     """Merges the events of one attempt's ranks into the spool."""
 
-    def __init__(self, spool: Spool, world_size: int, submitted_at: float) -> None:
+    def __init__(self, spool: Spool, world_size: int) -> None:
         self.spool = spool
-        self.submitted_at = submitted_at
         self.state = "placing"
         self.newest_step = 0
         self.first_step_at: float | None = None
@@ -173,7 +172,9 @@ class EventMerger:
         if first:
             self.first_step_at = ts
         if self.repair is not None:
-            event = read(RepairEvent, asdict(self.repair) | {"step": step, "seconds": ts - self.repair.began})
+            # By the clock that began it: the rank's may be of another node.
+            lost_s = max(0.0, time.time() - self.repair.began)
+            event = read(RepairEvent, asdict(self.repair) | {"step": step, "seconds": lost_s})
             self.emit(event)
             self.emit_state("running", "repaired", _repair_text(event))
         elif first:
@@ -198,8 +199,6 @@ class EventMerger:
                 is_new = _is_news(self._newest_facts, _sort(event["kind"], data), int(data.get("step") or 0))
             if not is_new:
                 continue
-            if event["kind"] == "summary" and self.first_step_at is not None and self.submitted_at:
-                data["time_to_first_step_s"] = self.first_step_at - self.submitted_at
             self.spool.add(event["kind"], data, event["ts"])
             if event["kind"] == IncidentEvent.kind:
                 _expect_saves_again(self._newest_facts, data)

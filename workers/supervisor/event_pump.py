@@ -83,7 +83,7 @@ class EventPump:
         self._has_unusable = False  # a line that was meant as metrics, of which there was an incident
         self.system = SystemSamples(spec.world_size)
         self._pull_s = min(PULL_S, spec.lease_s / 3)  # a rank's lease begins again when a pull ends, too
-        self._gate = PullGate(merger.spool)
+        self._gate = PullGate(merger.spool, spec.world_size)
         self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], PumpedEvent]] = {
             "step": self._take_step,
             "preflight": self._take_preflight,
@@ -116,15 +116,18 @@ class EventPump:
             await self.journal.settled()
             if start is not None:
                 await self._start(member, start)
-            while not member.exited:
-                if not await self._gate.opens(self._pull_s):
-                    await member.placed.heartbeat()
-                    continue
-                events = await member.placed.pull(member.pulled, self._pull_s)
-                for event in events:
-                    yield self._handlers.get(event["kind"], self._take_fact)(members, member, event)
-                # The next pull acknowledges these events. If all are steps, their write to the journal may wait for others.
-                await self.journal.settled(GATHER_S if _only_steps(events) else 0.0)
+            with self._gate.following(member.rank):
+                while not member.exited:
+                    if not await self._gate.opens(self._pull_s):
+                        await member.placed.heartbeat()
+                        continue
+                    events = await member.placed.pull(member.pulled, self._pull_s)
+                    for event in events:
+                        while event["kind"] == "step" and not await self._gate.passes(member.rank, self._pull_s):
+                            await member.placed.heartbeat()
+                        yield self._handlers.get(event["kind"], self._take_fact)(members, member, event)
+                    # The next pull acknowledges these events. If all are steps, their write to the journal may wait for others.
+                    await self.journal.settled(GATHER_S if _only_steps(events) else 0.0)
         except (RayError, TimeoutError) as error:
             yield RankLost(f"the rank's actor is lost: {brief(error)}")
 
@@ -143,13 +146,14 @@ class EventPump:
         for ranks in self.merger.leave(rank):
             self._watch_step(ranks, members)
 
-    async def drain(self, members: Sequence[Member], timeout_s: float) -> list[Member]:
+    async def drain(self, members: Sequence[Member], timeout_s: float, most_s: float = 0.0) -> list[Member]:
         """Pull what trainers that were ended have left, and emit it; returns the members without a report of their trainer's exit.
 
-        A full spool takes it, too: a rank that could not report would be taken for one that is lost, with its snapshots.
+        A full spool takes it, too: a rank that could not report would be taken for one that is lost, with its snapshots. Ranks that still
+        report have more than `timeout_s`, up to `most_s`.
         """
         with self._gate.held_open():
-            late = await drain(members, timeout_s)
+            late = await drain(members, timeout_s, most_s)
         self.merger.flush()  # what waits for ranks that will not report any more
         self._emit_sample(self.watch.samples.flush(), members)
         self._emit_system(self.system.flush())
@@ -191,13 +195,13 @@ class EventPump:
         return PumpedEvent(event["seq"])
 
     def _emit_system(self, samples: Sequence[SystemEvent], ts: float | None = None) -> None:
-        """No progress, and the first to be left out while the dispatcher takes no events."""
+        """No progress, and, with samples of steps, the first to be left out while the dispatcher takes no events."""
         for sample in samples if not self.merger.spool.half_full else ():
             self.merger.emit(sample, ts)
 
     def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         step = int(event["data"]["step"])
-        self.watch.progress.stepped(float(event["data"].get("step_s") or 0.0))
+        self.watch.progress.stepped(step, float(event["data"].get("step_s") or 0.0))
         for ranks in self.merger.step(member.rank, event):
             self._watch_step(ranks, members)
         return PumpedEvent(event["seq"], step=step)
@@ -213,7 +217,7 @@ class EventPump:
             self.merger.emit_incident(failure, newest_generation(members), [])
 
     def _emit_sample(self, sample: dict[str, Any] | None, members: Sequence[Member]) -> None:
-        if sample is not None:
+        if sample is not None and not self.merger.spool.half_full:
             where = places([member.node for member in members])
             self.merger.emit(read(RankMetricsEvent, sample | where))
 

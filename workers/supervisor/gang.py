@@ -42,7 +42,7 @@ class Gang:
         self.budget = RepairBudget.from_state(spec.max_repairs, state.budget)
         self.members = [Member.from_state(rank) for rank in state.ranks]
         self.ended = asyncio.Event()  # this generation, by a failure, a stop, or because all are done
-        self.merger = EventMerger(spool, spec.world_size, spec.submitted_at)
+        self.merger = EventMerger(spool, spec.world_size)
         self.merger.resume(state.merger)
         self.spares = Spares(spec, journal.settled)
         self.spares.all = [Spare.from_state(spare) for spare in state.spares]

@@ -70,9 +70,9 @@ async def after_abort(abort: Failure, members: Sequence[Member], limit_s: float)
     named = next((one for one in found if verdict is not None and one.rank == verdict.rank), None)
     message = abort.message.replace(ABORTED, ENDED, 1)
     if verdict is None or named is None or not (named.stopped or (named.is_free and named.idle_s >= limit_s)):
-        return Failure("hang", None, message, evidence=evidence(found))
+        return Failure("hang", None, message, evidence=evidence(found, verdict))
     node = members[named.rank].node
-    return Failure("hang", named.rank, f"{verdict.message}; {message}", node, evidence=evidence(found))
+    return Failure("hang", named.rank, f"{verdict.message}; {message}", node, evidence=evidence(found, verdict))
 
 
 async def _examine(members: Sequence[Member]) -> list[Examination]:
@@ -112,7 +112,7 @@ async def _failure(
     await _write_stacks([members[one.rank] for one in found if not one.answered])
     node = None if verdict.rank is None else members[verdict.rank].node
     message = f"no progress for {idle_s:.0f} s: {verdict.message}"
-    seen = evidence(found) | ({"nccl_ras": witness.evidence} if witness.lines else {})
+    seen = evidence(found, verdict) | ({"nccl_ras": witness.evidence} if witness.lines else {})
     return Failure("hang", verdict.rank, message, node, evidence=seen)
 
 

@@ -1,4 +1,4 @@
-"""Whether ranks were lost alone, or with their node: a node's death is one incident.
+"""Whether ranks were lost alone, or with their node: a node's death is one incident. Nodes that die together are one each.
 
 Ray notices a dead node only after some seconds. Until then a node whose raylet takes no connection may be dead.
 """
@@ -11,7 +11,7 @@ from typing import Final
 from ..messages.rank_set import format_ranks
 from .policies.failures import Failure
 from .ranks.handles import within
-from .ranks.members import Member
+from .ranks.members import Member, nodes
 
 #: Ray notices a dead node within this time: 13 s by its defaults (measured).
 NOTICE_S: Final = 25.0
@@ -19,17 +19,21 @@ ASK_S: Final = 2.0
 RETRY_S: Final = 0.2
 
 
-async def lost_node(members: Sequence[Member], accused: Collection[int]) -> Failure | None:
-    """The failure of a dead node of lost or `accused` ranks. None if no such node died."""
+async def lost_nodes(members: Sequence[Member], accused: Collection[int]) -> list[Failure]:
+    """The failure of each dead node, if a node of lost or `accused` ranks is dead: what ended it may have ended others of the gang."""
     suspects = {member.node for member in members if member.node and (member.lost or member.rank in accused)}
+    dead: set[str] = set()
     deadline = time.monotonic() + NOTICE_S
     while suspects and time.monotonic() < deadline:
         living = await asyncio.to_thread(_living)
-        for node in sorted(suspects - living.keys()):
-            return _failure(node, members)
-        suspects = {node for node in suspects if not await _answers(*living[node])}
+        if not dead and suspects - living.keys():
+            suspects.update(nodes(members))
+        dead |= suspects - living.keys()
+        asked = sorted(suspects - dead)
+        answers = await asyncio.gather(*(_answers(*living[node]) for node in asked))
+        suspects = {node for node, answer in zip(asked, answers, strict=True) if not answer}
         await asyncio.sleep(RETRY_S if suspects else 0.0)
-    return None
+    return [_failure(node, members) for node in sorted(dead)]
 
 
 async def _answers(address: str, port: int) -> bool:
@@ -46,8 +50,8 @@ def _living() -> dict[str, tuple[str, int]]:
     """The nodes that Ray reports as alive, with their raylets' addresses."""
     import ray
 
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    return {str(node["NodeID"]): (str(node["NodeManagerAddress"]), int(node["NodeManagerPort"])) for node in nodes}
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return {str(node["NodeID"]): (str(node["NodeManagerAddress"]), int(node["NodeManagerPort"])) for node in alive}
 
 
 def _failure(node: str, members: Sequence[Member]) -> Failure:

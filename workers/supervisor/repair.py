@@ -19,10 +19,10 @@ from .event_pump import PumpedEvent, RankLost
 from .gang import Gang
 from .gang_state import Repair
 from .hang_watchdog import after_abort, hang
-from .node_loss import lost_node
+from .node_loss import lost_nodes
 from .policies.failures import Failure, brief
 from .policies.repair_budget import NOT_FROM_MEMORY
-from .ranks.handles import TRAINER_END_S
+from .ranks.handles import REST_S, TRAINER_END_S
 from .ranks.members import Member, call_each
 from .ranks.neighbours import Start, choose_replica_holders, starts
 from .ranks.placement import RankReplaced
@@ -198,7 +198,7 @@ class Generations:
         await asyncio.gather(
             self._replace(lost, repair), call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
         )
-        for member in await gang.pump.drain(gang.members, TRAINER_END_S):
+        for member in await gang.pump.drain(gang.members, TRAINER_END_S, REST_S):
             member.lost = True  # a trainer's exit that is still to be reported would be taken for the next one's
         gang.traces.end_generation(f"a repair ended it ({repair.cause})")
         gang.watch.stragglers.renew()
@@ -237,7 +237,8 @@ class Generations:
             limit_s = gang.spec.hang_timeout_s or gang.spec.timeout_s
             gang.failures.insert(0, await after_abort(root, gang.members, limit_s))
             root = gang.root_cause
-        await _find_lost_node(gang, root)
+        for other in await _find_lost_nodes(gang, root):
+            gang.emit_incident(other)
         root = gang.root_cause
         if not gang.budget.allows(gang.is_repairable(root), gang.merger.newest_step):
             return False
@@ -288,7 +289,7 @@ class Generations:
         gang = self.gang
         await gang.journal.settled()  # a partitioned supervisor, or one that has a successor, saves nothing
         await call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
-        await gang.pump.drain(gang.members, TRAINER_END_S)
+        await gang.pump.drain(gang.members, TRAINER_END_S, REST_S)
         broken = BrokenGang(gang.spec.run, gang.spec.world_size, gang.merger, gang.distrusted)
         return await save_and_emit(gang.members, broken)
 
@@ -323,16 +324,18 @@ async def choose_root_cause(gang: Gang) -> Failure:
     return gang.root_cause
 
 
-async def _find_lost_node(gang: Gang, root: Failure) -> None:
-    """If a node is gone, that is the cause, and its ranks report nothing any more."""
+async def _find_lost_nodes(gang: Gang, root: Failure) -> list[Failure]:
+    """If nodes are gone, the first is the cause, and their ranks report nothing any more. Returns the failures of the others."""
     accused = {failure.rank for failure in gang.failures if failure.rank is not None and failure.is_repairable}
     # Perhaps of a rank whose node is gone, which is noticed later than its connections end; or ranks on several nodes were silent.
     if root.secondary or (root.cause == "rank_lost" and root.rank is None):
         accused = {member.rank for member in gang.members}
-    lost = await lost_node(gang.members, accused) if root.is_repairable or root.secondary else None
-    if lost is not None:
-        gang.failures.insert(0, lost)
-        gang.spares.lose(lost.node)
-        for member in gang.members:
-            if member.node == lost.node:
-                member.lose_node()
+    lost = await lost_nodes(gang.members, accused) if root.is_repairable or root.secondary else []
+    gang.failures[:0] = lost
+    gone = {failure.node for failure in lost}
+    for node in gone:
+        gang.spares.lose(node)
+    for member in gang.members:
+        if member.node in gone:
+            member.lose_node()
+    return lost[1:]

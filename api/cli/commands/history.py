@@ -35,7 +35,10 @@ def incidents(
     traceback: Annotated[bool, typer.Option("--traceback", help="Print tracebacks of exceptions.")] = False,
     stacks: Annotated[
         bool,
-        typer.Option("--stacks", help="Print the stacks of all ranks and the last log lines of the rank at fault."),
+        typer.Option(
+            "--stacks",
+            help="Print waits, up to 16 different stacks, first that of the rank at fault, and the last lines of its log.",
+        ),
     ] = False,
     newest: Annotated[bool, typer.Option("--newest", help="Print the newest incidents first.")] = False,
     after: Annotated[int, typer.Option("--after", min=0, help="Continue after the previous page.")] = 0,

@@ -41,8 +41,9 @@ def diagnose(found: Sequence[Examination]) -> Verdict:
     odd = _odd_one(ranks) or _stuck(ranks)
     if odd is not None:
         return odd
-    if free and (len(free) < len(found) or len(found) == 1):
-        return _accused(free, found, waits)
+    sure = [rank for rank in free if not ranks[rank].in_unknown_device_wait]
+    if sure and (len(free) < len(found) or len(found) == 1):
+        return _accused(sure, found, waits)
     return _in_circle(awaited, found, waits) or _no_rank(found)
 
 
@@ -215,6 +216,9 @@ def _no_rank(found: Sequence[Examination]) -> Verdict:
     if all(one.is_free for one in found):
         places = sorted({_place(one) if one.answered else "no answer" for one in found})
         return Verdict(None, f"no rank waits for another one: all are at {', '.join(places[:4])}")
+    if unknown := [one.rank for one in found if one.in_unknown_device_wait]:
+        who = format_ranks(unknown)
+        return Verdict(None, f"no flight recorder says whether the devices of {who} wait for another rank")
     if any(one.in_device_wait for one in found):
         return Verdict(None, "every rank waits for its own device, and no collective or message is pending")
     return Verdict(None, "every rank waits in a message to or from another one")

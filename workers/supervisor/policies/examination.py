@@ -148,6 +148,11 @@ class Examination:
         return not self.waits and self.has_nccl_record and self.in_device_call
 
     @property
+    def in_unknown_device_wait(self) -> bool:
+        """Whether the training thread waits for its device, and no flight recorder says for what this waits: maybe another rank."""
+        return self.pid is not None and self.in_device_call and not (self.waits or self.has_nccl_record)
+
+    @property
     def has_nccl_record(self) -> bool:
         """Whether torch's flight recorder has a group on NCCL."""
         return any(record.nccl for record in self.records)

@@ -2,11 +2,12 @@
 
 import statistics
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ...messages.gang_spec import GangSpec
+from .diagnosis import Verdict
 from .examination import Examination, Waiting
 
 #: A hang is suspected after this many median steps, or `policy.hang_timeout_s` if that is longer.
@@ -15,6 +16,8 @@ MEDIAN_STEPS: Final = 5
 NCCL_TIMEOUT_S: Final = 3600.0
 #: Maximum number of different stacks in an incident. Of a thousand ranks nearly all are the same.
 MOST_STACKS: Final = 16
+#: The median is of this many of the newest steps.
+MOST_STEPS: Final = 32
 
 
 def limit_s(hang_timeout_s: float, steps_s: Iterable[float]) -> float:
@@ -39,21 +42,23 @@ class Progress:
 
     def __init__(self, hang_timeout_s: float) -> None:
         self._hang_timeout_s = hang_timeout_s
-        self._steps: deque[float] = deque(maxlen=32)
+        self._steps: dict[int, float] = {}  # step → its seconds
         self.began()
 
     def began(self) -> None:
         """Restart the time without progress."""
         self._last = time.monotonic()
 
-    def stepped(self, seconds: float) -> None:
-        """A rank has trained a step."""
-        self._steps.append(seconds)
+    def stepped(self, step: int, seconds: float) -> None:
+        """A rank has trained a step. It counts once, however many ranks report it."""
+        self._steps[step] = seconds
+        if len(self._steps) > MOST_STEPS:
+            del self._steps[next(iter(self._steps))]
         self.began()
 
     @property
     def limit_s(self) -> float:
-        return limit_s(self._hang_timeout_s, self._steps)
+        return limit_s(self._hang_timeout_s, self._steps.values())
 
     @property
     def idle_s(self) -> float:
@@ -75,18 +80,20 @@ def hung(found: Sequence[Examination], quick_s: float, slow_s: float) -> bool:
     return not any(one.moves(quick_s, slow_s) for one in found)
 
 
-def evidence(found: Sequence[Examination]) -> dict[str, Any]:
-    """Stacks and waits, equal ones once with their ranks: what an incident keeps."""
+def evidence(found: Sequence[Examination], verdict: Verdict | None) -> dict[str, Any]:
+    """Stacks and waits, equal ones once with their ranks: what an incident keeps, first those of the verdict."""
+    named, waiting = (None, None) if verdict is None else (verdict.rank, verdict.waiting)
     stacks: dict[str, list[int]] = defaultdict(list)
     waits: dict[Waiting, list[tuple[int, float]]] = defaultdict(list)
     for one in found:
         stacks[_text(one)].append(one.rank)
         for wait in one.waiting:
             waits[wait].append((one.rank, wait.since_s))
-    groups = sorted(stacks.items(), key=lambda item: (len(item[1]), item[1]))[:MOST_STACKS]
+    groups = sorted(stacks.items(), key=lambda item: (named not in item[1], len(item[1]), item[1]))[:MOST_STACKS]
+    entered = sorted(waits.items(), key=lambda item: item[0] != waiting)[:MOST_STACKS]
     return {
         "stacks": [{"ranks": ranks, "stack": text} for text, ranks in groups],
-        "waiting": [_wait_json(wait, who) for wait, who in list(waits.items())[:MOST_STACKS]],
+        "waiting": [_wait_json(wait, who) for wait, who in entered],
     }
 
 

@@ -29,6 +29,8 @@ PULL_S: Final = 10.0
 START_S: Final = 120.0
 #: Seconds in a repair until an actor has reported its trainer's end; one that has not is replaced.
 TRAINER_END_S: Final = 10.0
+#: Seconds in a repair for what the ranks have left, while they report it: up to 8 MB each after a long absence of the dispatcher.
+REST_S: Final = 300.0
 #: A trainer that cannot answer writes its stacks to its log within this time.
 STACKS_S: Final = 1.0
 #: A profile or a command beyond its own seconds: it may wait for another one, and its file for slow storage.

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -105,12 +106,19 @@ async def call_each(members: Sequence[Member], call: Callable[[RankHandle], Awai
     await asyncio.gather(*(call(handle) for handle in running), return_exceptions=True)
 
 
-async def drain(members: Sequence[Member], timeout_s: float) -> list[Member]:
-    """Wait for every rank's report of its trainer's exit, which is soon after a kill; returns those without."""
+async def drain(members: Sequence[Member], timeout_s: float, most_s: float = 0.0) -> list[Member]:
+    """Wait for every rank's report of its trainer's exit, which is soon after a kill; returns those without.
+
+    If one of these has reported anything within `timeout_s`, they have as long again, up to `most_s` in all.
+    """
     readers = {member.reader: member for member in members if member.reader}
-    if not readers:
-        return []
-    _, late = await asyncio.wait(readers, timeout=timeout_s)
+    deadline = time.monotonic() + most_s
+    late: set[asyncio.Task[None]] = set(readers)
+    while late:
+        before = {reader: readers[reader].pulled for reader in late}
+        _, late = await asyncio.wait(late, timeout=timeout_s)
+        if time.monotonic() >= deadline or all(readers[reader].pulled == before[reader] for reader in late):
+            break
     for reader in late:
         reader.cancel()
     return [readers[reader] for reader in late]

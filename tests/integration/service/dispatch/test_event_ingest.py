@@ -112,6 +112,22 @@ async def test_a_save_that_a_restore_reports_again_has_one_row(store: Store, pla
     ]
 
 
+@POSTGRESQL_IN_FULL
+async def test_the_time_to_the_first_step_is_that_of_the_first_attempt(store: Store, placed: tuple[Job, Lease]) -> None:
+    """The clock of its gang's node is years behind. A later attempt, after a pause of three days, reports its own first step."""
+    job, lease = placed
+    await ingest(store, lease, 1, event_batch(state("starting"), step(1), state("running"), state("recovering")))
+    async with store.write() as tx:
+        await tx.execute(update(tables.jobs).values(started_at=tables.jobs.c.created_at + 7.0, attempt=2))
+        (row,) = (await tx.execute(tables.attempts.select())).mappings().all()
+        await attempts.insert(tx, {**row, "number": 2, "cursor": 0})
+    later = [state("starting"), state("running"), ("summary", {"steps": 2, "time_to_first_step_s": 3 * 86400.0})]
+    batch = [{**event, "ts": event["ts"] + 3 * 86400} for event in event_batch(*later)]
+    await ingest(store, lease, 2, batch)
+    summary = (await jobs.get_job(store, job.id)).summary
+    assert summary is not None and summary.time_to_first_step_s == pytest.approx(9.0)
+
+
 async def test_a_death_at_any_line_of_the_transaction_leaves_all_or_nothing(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:

@@ -337,8 +337,8 @@ async def test_a_hang_cordons_a_node_only_if_a_rank_is_named(
     verdict = diagnose(recorded(dumps))
     node = None if verdict.rank is None else "node-1"
     spool = Spool(1 << 20)
-    hang = Failure("hang", verdict.rank, verdict.message, node, evidence=evidence(recorded(dumps)))
-    EventMerger(spool, 4, submitted_at=0.0).emit_incident(hang, 1, [])
+    hang = Failure("hang", verdict.rank, verdict.message, node, evidence=evidence(recorded(dumps), verdict))
+    EventMerger(spool, 4).emit_incident(hang, 1, [])
     (lease,) = await placed(store, settings, submit)
     await ingest(store, lease, 1, spool.take(0), Rules(RULES.backoff, Limits(faults=1)))
     found = await seen(store, settings)

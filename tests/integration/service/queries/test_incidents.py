@@ -62,6 +62,24 @@ async def test_a_repair_of_a_later_attempt_is_not_an_earlier_ones(store: Store, 
         assert [one.repair is not None for one in found] == [False, False, True][:limit]
 
 
+async def test_a_supervisors_death_takes_no_repair_from_the_incident_before(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    said = [incident("node_lost", 1), incident("supervisor_lost", 2), repair(2)]
+    await ingest(store, lease, 1, event_batch(state("starting"), *said))
+    found = (await incidents.incidents(store, job.id)).items
+    assert [(one.cause, one.repair is not None) for one in found] == [("node_lost", True), ("supervisor_lost", False)]
+
+
+async def test_nodes_that_died_together_have_one_repair(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    lost = [incident("node_lost", generation=at) for at in (1, 1, 2, 3)]
+    await ingest(store, lease, 1, event_batch(state("starting"), *lost[:2], repair(2), *lost[2:], repair(4)))
+    found = (await incidents.incidents(store, job.id)).items
+    assert [one.repair and one.repair.generation for one in found] == [2, 2, None, 4]
+
+
 async def test_files_beyond_the_limits_take_no_repair_from_the_incident_before(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:

@@ -10,7 +10,7 @@ from shardyard.service.orders import step_traces
 from shardyard.service.queries import traces as trace_reading
 from shardyard.service.queries.traces import Window
 from shardyard.service.store.engine import Store
-from shardyard.service.store.tables import jobs
+from shardyard.service.store.tables import attempts, jobs
 
 from ..traced_gang import TracedGang
 
@@ -39,16 +39,17 @@ async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, g
 
 
 async def test_a_trace_is_of_the_layout_that_its_ranks_had(store: Store, gang: TracedGang) -> None:
-    """Four ranks in two pipelines of two stages; since then the job has two ranks."""
+    """Four ranks in two pipelines of two stages; while they save for the change of layout, the job has two ranks already."""
     async with store.write() as tx:
-        await tx.execute(jobs.update().values(world_size=4))
+        await tx.execute(attempts.update().values(devices=4))
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
     stages = {rank: ("trace", trace_part(one.id, rank, 5)) for rank in range(4)}
     for rank, (_, part) in stages.items():
         part["pipeline"]["place"] = rank // 2
-    await gang.emit(*stages.values())
     async with store.write() as tx:
-        await tx.execute(jobs.update().values(world_size=2))
+        await tx.execute(jobs.update().values(world_size=2, state="resharding"))
+    assert one.parts_wanted == 4
+    await gang.emit(*stages.values())
     found = await trace_reading.summary(store, gang.job.id, one.id)
     assert [(rank.pipeline, rank.place) for rank in found.ranks] == [(0, 0), (1, 0), (0, 1), (1, 1)]
     assert found.trace.parts == found.trace.parts_wanted == 4

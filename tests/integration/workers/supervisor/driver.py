@@ -12,7 +12,7 @@ from shardyard.workers.messages.gang_spec import GangSpec
 async def main(data_dir: str, gang: str) -> None:
     cluster = Cluster(Settings(data_dir=Path(data_dir)), entry="entries:work")
     await cluster.connect()
-    await cluster.start_gang(GangSpec(gang, {"steps": 100_000, "pause": 0.02}, 2, 1, "cpu", 0.0))
+    await cluster.start_gang(GangSpec(gang, {"steps": 100_000, "pause": 0.02}, 2, 1, "cpu"))
     after = 0
     while True:
         for event in (await cluster.pull(gang, after, 5.0)).events:

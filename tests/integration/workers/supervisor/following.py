@@ -25,7 +25,7 @@ FINAL = ("succeeded", "failed", "cancelled")
 
 
 def gang_spec(name: str, ranks: int = 4, **run: Any) -> GangSpec:
-    return GangSpec(f"shardyard-{name}-1", run, ranks, 1, "cpu", time.time())
+    return GangSpec(f"shardyard-{name}-1", run, ranks, 1, "cpu")
 
 
 async def follow(

@@ -1,7 +1,6 @@
 import asyncio
 import os
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +34,6 @@ async def test_a_gang_reports_its_story_once_and_in_order(cluster: Cluster, tmp_
     assert {step["slowest_rank"] for step in steps} <= {0, 1, 2, 3}
     kinds = [event["kind"] for event in events if event["kind"] not in ("log", "rank_metrics")]
     assert kinds[-2:] == ["summary", "state"] and kinds.index("plan") < kinds.index("step")
-    summary = next(event["data"] for event in events if event["kind"] == "summary")
-    assert 0 < summary["time_to_first_step_s"] < 60
     logs = [event["data"] for event in events if event["kind"] == "log"]
     assert {log["rank"] for log in logs} == {0, 1, 2, 3}
     assert {line for log in logs for line in log["lines"]} == {f"rank {rank} starts" for rank in range(4)}
@@ -82,7 +79,7 @@ class LaterGangSpec(GangSpec):
 
 
 async def test_a_spec_that_its_node_cannot_read_is_of_another_version(cluster: Cluster) -> None:
-    gang = LaterGangSpec("shardyard-later-1", {}, 2, submitted_at=time.time(), colour="blue")
+    gang = LaterGangSpec("shardyard-later-1", {}, 2, colour="blue")
     with pytest.raises(OtherVersion, match=r"could not be made: .*this node has Shardyard .*colour"):
         await cluster.start_gang(gang)
     await closed(cluster, gang.name, [])

@@ -83,7 +83,6 @@ async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, no
         4,
         2,
         "cpu",
-        broken.submitted_at,
         cpus_per_rank=0.5,
         entry="entries:train",
         max_repairs=5,

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ def train_gang(name: str, folder: Path, layout: dict[str, Any], max_repairs: int
         "cache": str(folder.parent / "cache"),
     }
     whole = {"run": run, "folder": str(folder)}
-    return GangSpec(f"shardyard-{name}-1", whole, 4, layout.get("tensor", 1), "cpu", time.time(), max_repairs)
+    return GangSpec(f"shardyard-{name}-1", whole, 4, layout.get("tensor", 1), "cpu", max_repairs)
 
 
 def gate(folder: Path, steps: int) -> Path:

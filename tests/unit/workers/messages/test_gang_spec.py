@@ -14,7 +14,6 @@ FULL = GangSpec(
     world_size=4,
     tensor=2,
     device="cuda",
-    submitted_at=1.5,
     max_repairs=5,
     hang_timeout_s=60.0,
     straggler=StragglerLimits(factor=2.0),

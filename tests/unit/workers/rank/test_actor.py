@@ -33,7 +33,8 @@ async def test_a_trainer_that_its_fork_server_is_still_to_fork_is_no_hang() -> N
 
 
 async def test_an_actor_asks_about_the_job_of_its_own_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names its process as NCCL does: by its id, and an address of its node."""
+    """It names its process as NCCL does: by its id, and an address of its node. The job may set RAS's own address."""
+    monkeypatch.setenv("NCCL_RAS_ADDR", "localhost:1")
     fork, server = socket.socketpair()
     control, _ = socket.socketpair()
     with server, _, contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer:
@@ -47,7 +48,7 @@ async def test_an_actor_asks_about_the_job_of_its_own_trainer(monkeypatch: pytes
         async with ras_server(
             status(communicator("0xa", process(0, 1))), status(communicator("0xb", process(0, os.getpid())))
         ) as ras:
-            monkeypatch.setenv("NCCL_RAS_ADDR", ras.env["NCCL_RAS_ADDR"])
+            rank.env = ras.env
             monkeypatch.setattr(nccl_ras, "GREETING_S", PATIENCE_S)  # this process may wait for a core
             monkeypatch.setattr(nccl_ras.ask, "__defaults__", (PATIENCE_S,))
             report = await rank.ask_nccl()

@@ -72,7 +72,7 @@ def test_who_holds_nothing_of_a_tensor_knows_it_by_name() -> None:
 
 
 def test_each_stage_must_have_left_a_rank() -> None:
-    broken = BrokenGang({"train": {"layout": {"pipeline": 2}}}, 8, EventMerger(Spool(1 << 20), 8, 0.0))
+    broken = BrokenGang({"train": {"layout": {"pipeline": 2}}}, 8, EventMerger(Spool(1 << 20), 8))
     assert broken.complete([1, 6])
     assert not broken.complete([0, 1, 2, 3])
 
@@ -80,13 +80,13 @@ def test_each_stage_must_have_left_a_rank() -> None:
 def test_each_parameter_server_must_be_left() -> None:
     """No other rank names its tensors, so that a checkpoint without them would look whole."""
     layout = {"data": 2, "pipeline": 1, "parameter_server": {"servers": 2}}
-    broken = BrokenGang({"train": {"layout": layout}}, 4, EventMerger(Spool(1 << 20), 4, 0.0))
+    broken = BrokenGang({"train": {"layout": layout}}, 4, EventMerger(Spool(1 << 20), 4))
     assert broken.complete([2, 3])
     assert not broken.complete([0, 1, 2])
 
 
 async def test_what_a_program_has_in_memory_is_not_saved() -> None:
-    program = BrokenGang({"job": "j-1", "command": ["a"]}, 2, EventMerger(Spool(1 << 20), 2, 0.0))
+    program = BrokenGang({"job": "j-1", "command": ["a"]}, 2, EventMerger(Spool(1 << 20), 2))
     assert (
         await save_and_emit([], program)
         == "the command starts again, and continues from its newest checkpoint if it has one"

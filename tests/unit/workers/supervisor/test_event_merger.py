@@ -1,5 +1,6 @@
 """The events of several ranks become one sequence in which no event stands twice."""
 
+import time
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ def incident(message: str, step: int | None = None, **more: Any) -> Any:
 
 
 def test_each_incident_of_a_restore_is_emitted_once() -> None:
-    merger = EventMerger(Spool(1 << 20), 2, 0.0)
+    merger = EventMerger(Spool(1 << 20), 2)
     for event in (incident("a"), incident("b"), incident("a"), incident("b", again=True)):
         merger.fact(event, 0)
     assert incidents(merger) == ["a", "b"]
@@ -27,7 +28,7 @@ def test_each_incident_of_a_restore_is_emitted_once() -> None:
 
 def test_a_plan_is_emitted_again_only_if_it_is_another_one() -> None:
     """A gang that is repaired from a checkpoint measures its stages again. Plans have no step."""
-    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    merger = EventMerger(Spool(1 << 20), 1)
     plans: list[Any] = [{"layout": "pipeline 2", "stage_blocks": blocks} for blocks in ([[0, 1]], [[0, 2]])]
     for data in (plans[0], plans[0], plans[1], plans[1], plans[0]):
         merger.fact({"seq": 1, "ts": 1.0, "kind": "plan", "data": data}, 0)
@@ -36,7 +37,7 @@ def test_a_plan_is_emitted_again_only_if_it_is_another_one() -> None:
 
 def test_incidents_that_differ_with_each_step_are_not_all_kept() -> None:
     """They are in every write of the journal."""
-    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    merger = EventMerger(Spool(1 << 20), 1)
     merger.fact({"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": {"step": 0, "path": "/p", "bytes": 1}}, 0)
     for number in range(500):
         merger.fact(incident(f"no save of step {number}"), 0)
@@ -48,7 +49,7 @@ def test_incidents_that_differ_with_each_step_are_not_all_kept() -> None:
 
 def test_the_save_that_replaces_a_corrupt_checkpoint_is_reported_once() -> None:
     """A repair continued from step 10, and trains on to step 20 again. The catalogue has it as corrupt until then."""
-    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    merger = EventMerger(Spool(1 << 20), 1)
 
     def save(step: int) -> None:
         data = {"step": step, "path": "/p", "bytes": 1, "digest": "new"}
@@ -74,7 +75,7 @@ def test_the_save_that_replaces_a_corrupt_checkpoint_is_reported_once() -> None:
 
 def test_a_checkpoint_that_a_restore_reported_may_be_saved_again() -> None:
     """The next attempt begins with the last checkpoint, and saves its step with other files."""
-    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    merger = EventMerger(Spool(1 << 20), 1)
     for again, digest in ((True, "a"), (True, "a"), (False, "b"), (False, "c"), (True, "b")):
         data = {"step": 20, "path": "/p", "bytes": 1, "digest": digest, "again": again}
         merger.fact({"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": data}, 0)
@@ -82,7 +83,7 @@ def test_a_checkpoint_that_a_restore_reported_may_be_saved_again() -> None:
 
 
 def test_an_incident_waits_for_the_step_that_it_follows() -> None:
-    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    merger = EventMerger(Spool(1 << 20), 1)
     merger.fact(incident("a", 1), 1)
     assert incidents(merger) == []
     merger.step(0, {"seq": 1, "ts": 1.0, "kind": "step", "data": {"step": 1, "step_s": 0.1, "loss": 2.0}})
@@ -90,7 +91,7 @@ def test_an_incident_waits_for_the_step_that_it_follows() -> None:
 
 
 def test_a_programs_checkpoint_is_emitted_at_once_and_is_progress() -> None:
-    merger = EventMerger(Spool(1 << 20), 2, 0.0)
+    merger = EventMerger(Spool(1 << 20), 2)
     for step in (100, 50, 50):  # a program that was started again may save a step again
         merger.of_program("checkpoint", {"step": step, "path": "/p", "bytes": 1}, 1.0)
     assert [event["data"]["step"] for event in merger.spool.take(0)] == [100, 50, 50]
@@ -98,7 +99,7 @@ def test_a_programs_checkpoint_is_emitted_at_once_and_is_progress() -> None:
 
 
 def test_what_rank_0_could_not_deliver_is_emitted_from_its_snapshot_once() -> None:
-    merger = EventMerger(Spool(1 << 20), 2, 0.0)
+    merger = EventMerger(Spool(1 << 20), 2)
     for rank in (0, 1):
         merger.step(rank, {"seq": 1, "ts": 1.0, "kind": "step", "data": {"step": 1, "step_s": 0.1, "loss": 2.0}})
     known = [("step", {"step": n, "step_s": 0.1, "loss": 2.0 / n}) for n in (1, 2)]
@@ -110,14 +111,22 @@ def test_what_rank_0_could_not_deliver_is_emitted_from_its_snapshot_once() -> No
 
 @pytest.mark.parametrize("steps_before", [0, 1])
 def test_a_repair_is_reported_with_the_next_step(steps_before: int) -> None:
-    """Also with the first of all: a rank had died while the ranks were built."""
-    merger = EventMerger(Spool(1 << 20), 1, 0.0)
+    """Also with the first of all: a rank had died while the ranks were built. The clock of the rank's node is hours behind."""
+    merger = EventMerger(Spool(1 << 20), 1)
     for step in range(1, steps_before + 2):
         if step == steps_before + 1:
             merger.repair = Repair("rank_lost", 0, began=1.0, generation=2)
         merger.step(0, {"seq": step, "ts": 3.0, "kind": "step", "data": {"step": step, "step_s": 0.1, "loss": 2.0}})
     *_, repair, state, _ = merger.spool.take(0)
     assert (repair["kind"], repair["data"]["cause"], repair["data"]["generation"]) == ("repair", "rank_lost", 2)
-    assert (repair["data"]["step"], repair["data"]["seconds"]) == (steps_before + 1, 2.0)
+    assert repair["data"]["step"] == steps_before + 1 and round(repair["ts"] - repair["data"]["seconds"]) == 1
     assert (state["data"]["state"], state["data"]["reason"]) == ("running", "repaired")
     assert merger.repair is None and merger.first_step_at == 3.0
+
+
+def test_a_repair_takes_no_negative_time() -> None:
+    """The supervisor that began it may have been on a node whose clock is ahead."""
+    merger = EventMerger(Spool(1 << 20), 1)
+    merger.repair = Repair("rank_lost", 0, began=time.time() + 3600.0, generation=2)
+    merger.step(0, {"seq": 1, "ts": 3.0, "kind": "step", "data": {"step": 1, "step_s": 0.1, "loss": 2.0}})
+    assert merger.spool.take(0)[0]["data"]["seconds"] == 0.0

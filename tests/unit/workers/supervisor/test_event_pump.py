@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 from typing import Any
 
 import pytest
@@ -248,6 +249,49 @@ async def test_what_ended_trainers_have_left_is_pulled_though_the_spool_is_full(
     assert [list(one["data"]["lines"]) for one in spool.take(0)][1:] == [["last words"]]
 
 
+async def test_a_backlog_of_one_rank_waits_for_the_ranks_behind_it() -> None:
+    """After a long absence of the dispatcher each rank has thousands of steps. The journal has those that some ranks have yet to report."""
+    journal = Written(Spool(1 << 20))
+    gang = Gang(GangSpec("shardyard-a-1", {}, 2, lease_s=0.03), journal, journal.spool, GangSecrets(False))
+    gang.pump._gate.most_steps = 16
+    steps = [event(at, "step", step=at, step_s=0.1, loss=2.0) for at in range(1, 101)]
+    released, beaten = asyncio.Event(), asyncio.Event()
+
+    class Kept(Rank):
+        """Has all steps in one batch, and counts heartbeats."""
+
+        def __init__(self, asked: asyncio.Event, free: asyncio.Event) -> None:
+            super().__init__([*copy.deepcopy(steps), event(101, "exit", status=-9, generation=1)])
+            self.asked, self.free, self.heartbeat = asked, free, Call(self._beat)
+
+        async def remote(self, after: int, wait_s: float) -> list[Event]:
+            self.asked.set()
+            await self.free.wait()
+            return await super().remote(after, wait_s)
+
+        async def _beat(self) -> None:
+            beaten.set()
+
+    both = asyncio.Event()
+    actors = (Kept(asyncio.Event(), both), Kept(both, released))
+    gang.members += [Member(rank, handle=RankHandle(actor)) for rank, actor in enumerate(actors)]
+
+    async def follow(member: Member) -> None:
+        async with contextlib.aclosing(gang.pump.pull_rank(gang.members, member, None)) as taken:
+            async for one in taken:
+                assert isinstance(one, PumpedEvent)
+                member.pulled, member.exited = one.number, one.exited
+
+    for member in gang.members:
+        member.reader = asyncio.create_task(follow(member))
+    await asyncio.wait_for(beaten.wait(), PATIENCE_S)
+    assert gang.members[0].pulled == len(gang.merger.to_state().open_steps) == 16
+    released.set()
+    assert await gang.pump.drain(gang.members, PATIENCE_S) == []
+    emitted = [one["data"]["step"] for one in journal.spool.newer(0) if one["kind"] == "step"]
+    assert emitted == list(range(1, 101)) and gang.merger.to_state().open_steps == {}
+
+
 class Startable:
     """An actor that waits for its run, or has it; then it is gone."""
 
@@ -307,6 +351,8 @@ async def test_samples_are_no_progress_and_the_first_to_be_left_out(
     progress: list[str] = []
     monkeypatch.setattr(gang.watch.progress, "began", lambda: progress.append("began"))
     rank = Rank([event(1, "system", rank={"cpu": 99.0}, node={"cpu": 50.0}), event(2, "exit", status=0, generation=2)])
+    if not emitted:
+        gang.pump._emit_sample({"step": 1, "steps": 1, "memory": [None], "memory_of": None}, [])
     here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
     member = Member(0, handle=RankHandle(rank), reservation=here, done=True)
     async with contextlib.aclosing(gang.pump.pull_rank([member], member, None)) as taken:

@@ -104,11 +104,11 @@ async def test_a_connection_of_the_users_own_that_fails_may_be_to_a_node_that_di
     gang, asked = training(max_repairs=1), list[set[int]]()
     gang.failures = [Failure("exception", 1, OWN_REFUSED, "node-a", OWN_FRAME + OWN_REFUSED)]
 
-    async def lost_node(_: Any, accused: set[int]) -> Failure | None:
+    async def lost_nodes(_: Any, accused: set[int]) -> list[Failure]:
         asked.append(set(accused))
-        return Failure("node_lost", None, "node node-a took rank 0 along", "node-a") if dead else None
+        return [Failure("node_lost", None, "node node-a took rank 0 along", "node-a")] if dead else []
 
-    monkeypatch.setattr(repair, "lost_node", lost_node)
+    monkeypatch.setattr(repair, "lost_nodes", lost_nodes)
     monkeypatch.setattr(repair, "ROOT_CAUSE_S", 0.0)
     assert await Generations(gang).decide() == dead
     assert asked == [{0, 1}] and (gang.repair is not None and gang.repair.cause == "node_lost") == dead
@@ -123,11 +123,11 @@ async def test_a_lost_peer_may_be_on_a_node_that_has_not_been_missed_yet(
     gang, asked = training(max_repairs=1), list[set[int]]()
     gang.failures = [Failure("exception", 1, "RuntimeError: Connection closed by peer", "node-a")]
 
-    async def lost_node(_: Any, accused: set[int]) -> Failure | None:
+    async def lost_nodes(_: Any, accused: set[int]) -> list[Failure]:
         asked.append(set(accused))
-        return Failure("node_lost", None, "node node-b took rank 0 along", "node-b") if dead else None
+        return [Failure("node_lost", None, "node node-b took rank 0 along", "node-b")] if dead else []
 
-    monkeypatch.setattr(repair, "lost_node", lost_node)
+    monkeypatch.setattr(repair, "lost_nodes", lost_nodes)
     monkeypatch.setattr(repair, "ROOT_CAUSE_S", 0.0)
     assert await Generations(gang).decide()
     assert asked == [{0, 1}]
@@ -138,13 +138,28 @@ async def test_where_ranks_on_several_nodes_were_silent_each_node_is_asked(monke
     gang, asked = training(max_repairs=1), list[set[int]]()
     gang.failures = [Failure("rank_lost", None, "the repair failed: 2 ranks on 2 nodes have not answered")]
 
-    async def lost_node(_: Any, accused: set[int]) -> Failure | None:
+    async def lost_nodes(_: Any, accused: set[int]) -> list[Failure]:
         asked.append(set(accused))
-        return Failure("node_lost", None, "node node-b took rank 1 along", "node-b")
+        return [Failure("node_lost", None, "node node-b took rank 1 along", "node-b")]
 
-    monkeypatch.setattr(repair, "lost_node", lost_node)
+    monkeypatch.setattr(repair, "lost_nodes", lost_nodes)
     assert await Generations(gang).decide()
     assert asked == [{0, 1}] and gang.repair is not None and gang.repair.cause == "node_lost"
+
+
+async def test_nodes_that_die_together_are_an_incident_each_and_one_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    gang = training(max_repairs=1)
+    gang.failures = [LOST]
+
+    async def lost_nodes(_: Any, accused: set[int]) -> list[Failure]:
+        return [Failure("node_lost", None, "", f"node-{name}") for name in "abc"]
+
+    monkeypatch.setattr(repair, "lost_nodes", lost_nodes)
+    assert await Generations(gang).decide()
+    emitted = [(event["kind"], event["data"].get("node")) for event in gang.spool.take(0)]
+    assert emitted == [("incident", "node-b"), ("incident", "node-c"), ("incident", "node-a"), ("state", None)]
+    assert gang.root_cause.node == "node-a" and gang.budget.done == 1
+    assert all(member.lost for member in gang.members)
 
 
 async def test_an_incident_is_emitted_before_the_state_that_it_brings() -> None:

@@ -4,16 +4,36 @@ import pytest
 from harness.examinations import COMPUTES, rank, recorded, waits
 
 from shardyard.workers.messages.gang_spec import GangSpec
-from shardyard.workers.supervisor.policies.diagnosis import diagnose
+from shardyard.workers.supervisor.policies.diagnosis import Verdict, diagnose
 from shardyard.workers.supervisor.policies.examination import Examination
-from shardyard.workers.supervisor.policies.hang import collectives_timeout_s, evidence, hung, limit_s
+from shardyard.workers.supervisor.policies.hang import (
+    MOST_STACKS,
+    MOST_STEPS,
+    Progress,
+    collectives_timeout_s,
+    evidence,
+    hung,
+    limit_s,
+)
 
 
 def test_equal_stacks_are_kept_once() -> None:
     found = [waits(number) for number in range(999)] + [rank(999, COMPUTES)]
-    kept = evidence(found)
+    kept = evidence(found, None)
     assert [len(entry["ranks"]) for entry in kept["stacks"]] == [1, 999]
     assert kept["waiting"][0]["seq"] == 58 and len(kept["waiting"]) == 1
+
+
+def test_the_accused_ranks_stack_and_its_collective_are_kept_whatever_else_is_left_out() -> None:
+    """Each rank is at a place of its own, and in a collective of its own group."""
+    groups = [(number, 20) for number in range(20)]
+    found = [
+        rank(n, ("main", (f"llama.py:{n} in forward",)), [("g", groups[n], 5, "all_reduce", 5)]) for n in range(20)
+    ]
+    verdict = Verdict(19, "it is slow", found[19].waiting[0])
+    kept = evidence(found, verdict)
+    assert len(kept["stacks"]) == len(kept["waiting"]) == MOST_STACKS
+    assert kept["stacks"][0]["ranks"] == kept["waiting"][0]["ranks"] == [19]
 
 
 @pytest.mark.parametrize(
@@ -47,13 +67,24 @@ def test_the_limit_follows_the_median_step() -> None:
     assert limit_s(30, [10, 12, 11]) == 55
 
 
+def test_one_long_step_is_one_of_many_however_many_ranks_report_it() -> None:
+    progress = Progress(30)
+    for step in range(11):
+        for _ in range(64):
+            progress.stepped(step, 100.0 if step == 10 else 1.0)
+    assert progress.limit_s == 30
+    for step in range(11, 11 + MOST_STEPS):
+        progress.stepped(step, 10.0)
+    assert progress.limit_s == 50
+
+
 def test_a_rank_that_waits_for_its_device_alone_ends_the_patience() -> None:
     assert hung(recorded("in_tolist"), 30, 600)
     assert hung(recorded("network"), 30, 600)
 
 
 def test_messages_are_evidence_too() -> None:
-    kept = evidence(recorded("lone_message"))
+    kept = evidence(recorded("lone_message"), None)
     assert {
         "group": "pipeline",
         "members": [0, 1, 2, 3],

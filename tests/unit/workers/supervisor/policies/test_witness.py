@@ -17,6 +17,11 @@ LOADS = [{"thread": "MainThread", "frames": ["loop.py:1 in run", "loader.py:88 i
 LAUNCHES = [{"thread": "MainThread", "frames": ["loop.py:1 in run", "llama.py:40 in forward"], "call": "linear"}]
 
 
+BARRIER = [
+    {"thread": "MainThread", "frames": ["loop.py:1 in run", "distributed_c10d.py:4000 in barrier"], "call": "wait"}
+]
+
+
 def processes(found: Sequence[Examination]) -> list[Examination]:
     """As actors on CUDA report them: with the process id and the addresses of the node."""
     return [replace(one, pid=100 + one.rank, hosts=("127.0.0.1", "10.0.0.1")) for one in found]
@@ -150,6 +155,15 @@ def test_processes_of_another_job_are_left_out(moved: Callable[[NcclRank], NcclR
     theirs = tuple(replace(count, listed=tuple(moved(one) for one in count.listed)) for count in unequal.counts)
     report = RasReport("2.27.7", 0, (replace(unequal, counts=theirs),), (MissingRank("", moved(who(1)), "dead"),))
     assert witness_of(report, found) == witness_of(None, found)
+
+
+def test_without_recorders_a_host_that_waits_for_its_device_is_not_to_blame() -> None:
+    """Its device may wait for another rank. One that waits for nothing is named, as one on CPUs is."""
+    hosts = (IN_TOLIST, IN_TOLIST, IN_TOLIST, BARRIER)
+    verdict = diagnose(processes(without_recorders(*hosts)))
+    assert verdict.rank is None and "ranks 0–2" in verdict.message
+    assert diagnose(processes(without_recorders(IN_TOLIST, LOADS, IN_TOLIST, BARRIER))).rank == 1
+    assert diagnose(without_recorders(*hosts)).rank == 0
 
 
 def test_on_gloo_no_process_is_known() -> None:

@@ -1,6 +1,8 @@
 import asyncio
 from typing import Any
 
+from harness.patience import PATIENCE_S
+
 from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member, call_each, drain, nodes
@@ -57,6 +59,22 @@ async def test_a_reader_that_does_not_end_in_time_is_cancelled_and_named() -> No
     assert late == [members[1]]
     await asyncio.wait([members[1].reader])
     assert members[1].reader.cancelled() and await drain([Member(0)], 0.01) == []
+
+
+async def test_a_reader_that_gets_on_has_more_time_up_to_a_limit() -> None:
+    """After a long absence of the dispatcher a rank has many events left."""
+
+    async def read(member: Member, batches: int) -> None:
+        for member.pulled in range(1, batches):
+            await asyncio.sleep(0)
+
+    members = [Member(0), Member(1)]
+    for member in members:
+        member.reader = asyncio.create_task(read(member, 50))
+    assert await drain(members, 0.0, PATIENCE_S) == []
+    for member in members:
+        member.reader = asyncio.create_task(read(member, 1 << 30))
+    assert [member.rank for member in await drain(members, 0.0, 0.0)] in ([0, 1], [1, 0])
 
 
 def test_a_node_is_counted_once() -> None:
