@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.routing import BaseRoute
 
 from ..service.jobs.code_archives import CodeStorage
 from ..service.queries.storage_reads import StorageReads
@@ -98,6 +99,15 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     app.add_middleware(Authenticated, authenticator=authenticator)
     app.add_middleware(OwnOrigin, hosts=AllowedHosts(settings))  # the outermost: it runs before all others
     problems.install(app)
+    app.router.routes.extend(_routes())
+    app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]  # FastAPI's documented way
+    return app
+
+
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """Every route, shared by the apps of a process: FastAPI builds each at the first request that looks at it."""
+    api = APIRouter()
     for part in (
         *(jobs, job_life, advice),
         certificates,
@@ -121,11 +131,10 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         session,
     ):
         refused = problems.describe("invalid_request")
-        app.include_router(part.router, prefix="/v1", responses=refused, dependencies=[Depends(refuse_unknown)])
-    app.include_router(health.router, dependencies=[Depends(refuse_unknown)])
-    app.include_router(dashboard.router)
-    app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]  # FastAPI's documented way
-    return app
+        api.include_router(part.router, prefix="/v1", responses=refused, dependencies=[Depends(refuse_unknown)])
+    api.include_router(health.router, dependencies=[Depends(refuse_unknown)])
+    api.include_router(dashboard.router)
+    return tuple(api.routes)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from shardyard.api.cli.exit_codes import format_exit_codes
 from shardyard.api.cli.main import app
 from shardyard.api.http.validation_errors import job_schema
 from shardyard.service.settings import Settings
-from shardyard.workers.messages.event import KINDS, VERSION, adapter
+from shardyard.workers.messages.event import KINDS, VERSION, json_schema
 
 ROOT = Path(__file__).parents[1]
 
@@ -179,7 +179,7 @@ def events() -> str:
     lines += ["[How events are numbered and delivered](../design/events.md).", ""]
     parts: dict[str, Schema] = {}
     for kind, event_type in KINDS.items():
-        schema = adapter(event_type).json_schema(mode="serialization")
+        schema = json_schema(event_type)
         parts |= schema.get("$defs", {})
         lines += [f"## `{kind}`", "", *_described(schema), f"Stored in {STORED.get(kind, '`events`')}.", ""]
         lines += _fields(schema["properties"], schema.get("required", []))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...workers.messages.event import KINDS, LogEvent, RankMetricsEvent, StepEvent, TraceEvent, adapter
+from ...workers.messages.event import KINDS, LogEvent, RankMetricsEvent, StepEvent, TraceEvent, json_schema
 
 Schema = dict[str, Any]
 
@@ -23,7 +23,7 @@ def stream_components() -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     for kind, event_type in KINDS.items():
         if kind not in _MODELS and kind != TraceEvent.kind:
-            schema = adapter(event_type).json_schema(mode="serialization", ref_template=_REF + "{model}")
+            schema = json_schema(event_type, _REF + "{model}")
             found |= {name: _as_sent(one) for name, one in schema.pop("$defs", {}).items()}
             schema = _as_sent(schema)
             schema["properties"] = {**schema["properties"], "ts": _TS}

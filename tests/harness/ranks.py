@@ -21,6 +21,7 @@ PRELOAD = [
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
     "shardyard.workers.trainer.assemble",
+    "harness.warm_ranks",
 ]
 
 Result = dict[str, Any]

@@ -7,7 +7,7 @@ kind or a field raises it. A field that equals its default is left out of the JS
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .event_type import BadEvent, Event, adapter, read, sanitize, to_json
+from .event_type import BadEvent, Event, json_schema, read, sanitize, to_json
 from .incident_events import (
     CordonEvent,
     ExecEvent,
@@ -71,8 +71,8 @@ __all__ = [
     "SystemEvent",
     "TraceEvent",
     "TraceFinishedEvent",
-    "adapter",
     "from_json",
+    "json_schema",
     "read",
     "sanitize",
     "to_json",

@@ -17,7 +17,6 @@ class BadEvent(ValueError):
 class Event:
     """The base of all events."""
 
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
     kind: ClassVar[str]
 
 
@@ -49,6 +48,18 @@ def adapter(event_type: Any) -> TypeAdapter[Any]:
 @cache
 def _made(event_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(event_type)
+
+
+def json_schema(event_type: type[Event], ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
+    """The schema of an event as it is sent, with its docstrings as descriptions.
+
+    Apart from `adapter`, since pydantic takes six times as long for an adapter with docstrings: it parses their modules for each type.
+    """
+    # In a list, since a dataclass itself takes no configuration here.
+    described = TypeAdapter(list[event_type], config=ConfigDict(use_attribute_docstrings=True))  # type: ignore[valid-type]
+    found = described.json_schema(mode="serialization", ref_template=ref_template)["$defs"]
+    own: dict[str, Any] = found.pop(event_type.__name__)
+    return {**own, "$defs": found} if found else own
 
 
 def sanitize(value: Any) -> Any:

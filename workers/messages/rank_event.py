@@ -25,8 +25,8 @@ from .event import (
     StepNumbers,
     SummaryEvent,
     TraceEvent,
-    adapter,
 )
+from .event_type import adapter
 
 #: `FailedEvent.type` of a program that ended with another status than 0, and of which no exception is known.
 EXITED: Final = "ProgramFailed"
@@ -238,6 +238,6 @@ RANK_KINDS: Final[Mapping[str, type[Event]]] = {**PASSED_ON, **{one.kind: one fo
 
 
 def prepare() -> None:
-    """Make the adapters of all these kinds, so that no process forked from this one makes them again (a tenth of a second)."""
+    """Make the adapters of all these kinds, so that no process forked from this one makes them again (2 ms each)."""
     for event_type in (*RANK_KINDS.values(), FailureFacts):
         adapter(event_type)

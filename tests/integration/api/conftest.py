@@ -50,8 +50,8 @@ def ask(method: str, url: str, **given: Any) -> httpx2.Response:
 
 
 def anonymously(method: str, url: str, **given: Any) -> httpx2.Response:
-    """One request without the token. It waits as long as the tests do, not 5 s."""
-    return httpx2.request(method, url, **{"timeout": PATIENCE_S, **given})
+    """One request without the token. It waits as long as the tests do, not 5 s, and reads no certificates (40 ms)."""
+    return httpx2.request(method, url, **{"timeout": PATIENCE_S, "verify": False, **given})
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import { cleanup, configure } from "@testing-library/react";
 import { afterEach } from "vitest";
 
 afterEach(cleanup);
-configure({ asyncUtilTimeout: 60_000 }); // a busy machine is slow, not wrong
+configure({ asyncUtilTimeout: 60_000, defaultHidden: true }); // a busy machine is slow, not wrong
 
 if (typeof window !== "undefined") window.scrollTo = () => undefined;
 

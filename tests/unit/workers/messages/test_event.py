@@ -13,8 +13,8 @@ from shardyard.workers.messages.event import (
     VERSION,
     BadEvent,
     EvalEvent,
-    adapter,
     from_json,
+    json_schema,
     to_json,
 )
 
@@ -73,7 +73,7 @@ def test_the_schema_changes_only_with_the_version() -> None:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of every kind, with the version. Descriptions may be reworded without a new version."""
-    described = {kind: adapter(event).json_schema(mode="serialization") for kind, event in KINDS.items()}
+    described = {kind: json_schema(event) for kind, event in KINDS.items()}
     return {"version": VERSION, "kinds": without_words(described)}
 
 
