@@ -71,7 +71,8 @@ function JobView({ job, tab }: { job: Job; tab: JobTab | null }) {
   }, [client]);
   const part = streamOf(job, tab);
   const live = useLive(job.id, part, onState);
-  const shown = part === "nothing" ? job : withNewestStep(job, live);
+  // What an earlier stream had may be of an attempt that another has replaced.
+  const shown = live.connection === "live" ? withNewestStep(job, live) : job;
   return (
     <>
       <JobHead job={shown} connection={live.connection} action={<JobActions job={job} />}>
