@@ -59,6 +59,8 @@ export interface ChartProps {
 export interface Along {
   name: string;
   format: (value: number | null) => string;
+  /** Shorter, for the axis. */
+  onAxis?: (value: number | null) => string;
 }
 
 const STEPS: Along = { name: "Step", format: integer };
@@ -167,7 +169,7 @@ function options(element: HTMLElement, styles: string, newest: { readonly curren
     padding: [8, 30, 0, 0], // half of the last step's digits
     hooks: { setCursor: [showNewest], setSelect: [(plot) => { select(plot, newest.current.onZoom); }] },
     axes: [
-      { ...axis, space: 60, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? along.format(tick) : "")) },
+      { ...axis, space: 60, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? (along.onAxis ?? along.format)(tick) : "")) },
       { ...axis, size: axisWidth, values: (_, ticks) => ticks.map((tick) => tickText(tick)) },
     ],
     ...series(styles, colour, newest, draw),

@@ -4,7 +4,7 @@ import { useState } from "react";
 import type { Job } from "../../api/jobs";
 import { perfettoAddress, type StepTime, type Trace } from "../../api/traces";
 import { ProblemNotice } from "../../components/problem-notice";
-import { clock } from "../../model/format";
+import { moment } from "../../model/format";
 import { isFinal } from "../../model/jobs";
 import { PipelineTimeline } from "./pipeline-timeline";
 import { TraceTable } from "./trace-table";
@@ -64,7 +64,7 @@ function TraceView({ job, trace, traces, onTrace }: TraceViewProps) {
       <div className="job-traces-choice">
         <label><span className="label">Trace</span>
           <select value={trace.id} onChange={(event) => { onTrace(event.target.value); }}>
-            {traces.map((one) => <option key={one.id} value={one.id}>{clock(one.requestedAt)}{one.firstStep === null ? "" : `, steps ${one.firstStep} to ${one.lastStep}`}</option>)}
+            {traces.map((one) => <option key={one.id} value={one.id}>{moment(one.requestedAt)}{one.firstStep === null ? "" : `, steps ${one.firstStep} to ${one.lastStep}`}</option>)}
           </select>
         </label>
         {step && (
