@@ -1117,7 +1117,7 @@ export interface paths {
         };
         /**
          * Download a trace for Perfetto
-         * @description All steps, ranks and spans as one file for <https://ui.perfetto.dev> or chrome://tracing.
+         * @description All steps, ranks and recorded spans as one file for <https://ui.perfetto.dev> or chrome://tracing.
          */
         readonly get: operations["downloadTrace"];
         readonly put?: never;
@@ -4701,10 +4701,16 @@ export interface components {
             ])[];
             /**
              * Dropped
-             * @description Number of spans that are left out.
+             * @description Number of spans that are left out. A shorter period has them.
              * @default 0
              */
             readonly dropped: number;
+            /**
+             * Unrecorded
+             * @description Number of spans of the whole step that were not recorded: the shortest. No request returns them.
+             * @default 0
+             */
+            readonly unrecorded: number;
         };
         /**
          * Readiness
@@ -5646,9 +5652,16 @@ export interface components {
             readonly ranks: readonly components["schemas"]["RankSpans"][];
             /**
              * Dropped
+             * @description Number of spans that are left out, of all ranks.
              * @default 0
              */
             readonly dropped: number;
+            /**
+             * Unrecorded
+             * @description Number of spans that were not recorded, of all ranks.
+             * @default 0
+             */
+            readonly unrecorded: number;
         };
         /**
          * TraceSummary
