@@ -64,9 +64,9 @@ export interface paths {
         readonly post?: never;
         /**
          * Delete a job
-         * @description Delete a job that has ended, by its id. Repeating is harmless. It is hidden at once, and can be restored for a day.
+         * @description Delete a job that has ended, by its id. Repeating is harmless. It is hidden at once, and can be restored for a time.
          *
-         *     Then its checkpoints and all records are removed.
+         *     That is a day, or SHARDYARD_UNDELETE_S. Then its checkpoints and all records are removed.
          */
         readonly delete: operations["deleteJob"];
         readonly options?: never;
@@ -4964,6 +4964,12 @@ export interface components {
              * @default false
              */
             readonly terminals: boolean;
+            /**
+             * Undelete S
+             * @description Seconds for which a deleted job can be restored (SHARDYARD_UNDELETE_S); null: without end.
+             * @default 86400
+             */
+            readonly undelete_s: number | null;
         };
         /**
          * Session

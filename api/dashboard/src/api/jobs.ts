@@ -265,6 +265,12 @@ export async function deleteJob(id: string): Promise<Job> {
   return toJob(await remove("/v1/jobs/{job}", { path: { job: id } }));
 }
 
+/** The id of the newest deleted job of this name. What is none is an id itself. Raises `Problem`. */
+export async function deletedId(name: string): Promise<string> {
+  const { items } = await get("/v1/jobs", { query: { name, deleted: true, limit: 1 } });
+  return items[0]?.id ?? name;
+}
+
 /** Does nothing the second time. Raises `Problem` (410 `job_deleted` if it is being removed). */
 export async function undeleteJob(id: string): Promise<Job> {
   return toJob(await post("/v1/jobs/{job}/undelete", { path: { job: id } }));
