@@ -51,7 +51,8 @@ export async function getSystem(job: string, name: string, after: string | null,
 /** A point without a value where two points are further from each other than `most`, and than is usual among them: samples may be rare. */
 export function withGaps(points: readonly Drawn[], most: number): readonly Drawn[] {
   const distances = points.slice(1).map(({ x }, at) => x - (points[at]?.x ?? x)).sort((a, b) => a - b);
-  const far = Math.max(most, GAP * (distances[(distances.length - 1) >> 1] ?? 0));
+  const usual = distances.length > 1 ? (distances[(distances.length - 1) >> 1] ?? 0) : 0; // one says nothing of others
+  const far = Math.max(most, GAP * usual);
   return points.flatMap((point, at) => {
     const before = points[at - 1];
     return before !== undefined && point.x - before.x > far ? [{ x: before.x + far / 2, y: null, low: null, high: null }, point] : [point];
