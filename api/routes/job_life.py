@@ -118,9 +118,9 @@ def _copy(job: Job, submitted: SubmittedSpec, wanted: JobClone) -> tuple[AnySpec
     ),
 )
 async def delete(job: str, context: In, actor: Actor) -> Job:
-    """Delete a job that has ended, by its id. Repeating is harmless. It is hidden at once, and can be restored for a day.
+    """Delete a job that has ended, by its id. Repeating is harmless. It is hidden at once, and can be restored for a time.
 
-    Then its checkpoints and all records are removed.
+    That is a day, or SHARDYARD_UNDELETE_S. Then its checkpoints and all records are removed.
     """
     # Of two equal requests with a name, the second would delete an older job of this name.
     require_job_id(job, "See its id with `shardyard list --name NAME`.")

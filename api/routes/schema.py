@@ -2,6 +2,7 @@
 
 from functools import cache
 from itertools import takewhile
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +52,7 @@ async def server(context: In) -> Server:
         fault_injection=settings.fault_injection,
         authentication=asks,
         terminals=settings.exec and asks,
+        undelete_s=settings.undelete_s if isfinite(settings.undelete_s) else None,
     )
 
 

@@ -120,7 +120,7 @@ async def spans(
     },
 )
 async def download(job: str, trace: str, context: In) -> StreamingResponse:
-    """All steps, ranks and spans as one file for <https://ui.perfetto.dev> or chrome://tracing."""
+    """All steps, ranks and recorded spans as one file for <https://ui.perfetto.dev> or chrome://tracing."""
     pieces = await trace_download.document(context.store, job, trace)
     name = {"Content-Disposition": f'attachment; filename="{trace}.json.gz"'}
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=name)

@@ -233,7 +233,6 @@ def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: 
         mine = [item for item in kept if item.part == at]
         missing = len(shown[at][0]) + len(shown[at][1]) - len(mine)
         made.append(_rank_spans(part, body, begins[at], replicas, mine, names, missing))
-    dropped = sum(rank.dropped for rank in made)
     length = max((rank.began_us + rank.length_us for rank in made), default=0)
     return TraceSpans(
         trace=trace,
@@ -243,7 +242,8 @@ def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: 
         categories=list(CATEGORIES),
         names=list(names),
         ranks=made,
-        dropped=dropped,
+        dropped=sum(rank.dropped for rank in made),
+        unrecorded=sum(rank.unrecorded for rank in made),
     )
 
 
@@ -301,7 +301,8 @@ def _rank_spans(
         lanes=body.lanes,
         spans=[_span_row(one, names) for one in items if not one.ideal],
         ideal=[_ideal_row(one) for one in items if one.ideal],
-        dropped=missing + part["head"]["dropped"],
+        dropped=missing,
+        unrecorded=part["head"]["dropped"],
     )
 
 

@@ -16,6 +16,10 @@ class Server(Value):
     terminals: bool = Field(
         False, description="Whether terminals and ports of ranks can be opened (SHARDYARD_EXEC, and an access token)."
     )
+    undelete_s: float | None = Field(
+        86_400.0,
+        description="Seconds for which a deleted job can be restored (SHARDYARD_UNDELETE_S); null: without end.",
+    )
 
 
 class Template(Value):

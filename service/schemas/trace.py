@@ -106,7 +106,11 @@ class RankSpans(Value):
     ideal: list[IdealRow] = Field(
         description="Rows of the ideal schedule: category (index), stage, micro-batch, start and length."
     )
-    dropped: int = Field(0, description="Number of spans that are left out.")
+    dropped: int = Field(0, description="Number of spans that are left out. A shorter period has them.")
+    unrecorded: int = Field(
+        0,
+        description="Number of spans of the whole step that were not recorded: the shortest. No request returns them.",
+    )
 
 
 class TraceSpans(Value):
@@ -119,4 +123,5 @@ class TraceSpans(Value):
     categories: list[str]
     names: list[str]
     ranks: list[RankSpans]
-    dropped: int = 0
+    dropped: int = Field(0, description="Number of spans that are left out, of all ranks.")
+    unrecorded: int = Field(0, description="Number of spans that were not recorded, of all ranks.")

@@ -46,7 +46,10 @@ def delete(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Delete jobs that have ended. They can be restored for a day; then their checkpoints are removed, too."""
+    """Delete jobs that have ended. They can be restored for a day, or as long as the server says (SHARDYARD_UNDELETE_S).
+
+    Then their checkpoints are removed, too.
+    """
     with Client(url) as client:
         found = list({job.id: job for job in map(client.job, jobs)}.values())
         if not yes:

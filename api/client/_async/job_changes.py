@@ -55,7 +55,7 @@ class AsyncJobChanges(ABC):
         return await self._handle(requests.retry(job, idempotency_key))
 
     async def delete(self, job_id: str) -> AsyncJobHandle:
-        """Delete an ended job, by its id. It can be restored for a day. Repeating the call is harmless.
+        """Delete an ended job, by its id. It can be restored for a day, or `undelete_s` of the server. Repeating is harmless.
 
         Raises `ApiError` `job_not_ended`, `job_pinned`, and `job_in_use` if another job continues from its checkpoint.
         """

@@ -56,7 +56,7 @@ class JobChanges(ABC):
         return self._handle(requests.retry(job, idempotency_key))
 
     def delete(self, job_id: str) -> JobHandle:
-        """Delete an ended job, by its id. It can be restored for a day. Repeating the call is harmless.
+        """Delete an ended job, by its id. It can be restored for a day, or `undelete_s` of the server. Repeating is harmless.
 
         Raises `ApiError` `job_not_ended`, `job_pinned`, and `job_in_use` if another job continues from its checkpoint.
         """

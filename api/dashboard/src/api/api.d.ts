@@ -64,9 +64,9 @@ export interface paths {
         readonly post?: never;
         /**
          * Delete a job
-         * @description Delete a job that has ended, by its id. Repeating is harmless. It is hidden at once, and can be restored for a day.
+         * @description Delete a job that has ended, by its id. Repeating is harmless. It is hidden at once, and can be restored for a time.
          *
-         *     Then its checkpoints and all records are removed.
+         *     That is a day, or SHARDYARD_UNDELETE_S. Then its checkpoints and all records are removed.
          */
         readonly delete: operations["deleteJob"];
         readonly options?: never;
@@ -1117,7 +1117,7 @@ export interface paths {
         };
         /**
          * Download a trace for Perfetto
-         * @description All steps, ranks and spans as one file for <https://ui.perfetto.dev> or chrome://tracing.
+         * @description All steps, ranks and recorded spans as one file for <https://ui.perfetto.dev> or chrome://tracing.
          */
         readonly get: operations["downloadTrace"];
         readonly put?: never;
@@ -4701,10 +4701,16 @@ export interface components {
             ])[];
             /**
              * Dropped
-             * @description Number of spans that are left out.
+             * @description Number of spans that are left out. A shorter period has them.
              * @default 0
              */
             readonly dropped: number;
+            /**
+             * Unrecorded
+             * @description Number of spans of the whole step that were not recorded: the shortest. No request returns them.
+             * @default 0
+             */
+            readonly unrecorded: number;
         };
         /**
          * Readiness
@@ -4958,6 +4964,12 @@ export interface components {
              * @default false
              */
             readonly terminals: boolean;
+            /**
+             * Undelete S
+             * @description Seconds for which a deleted job can be restored (SHARDYARD_UNDELETE_S); null: without end.
+             * @default 86400
+             */
+            readonly undelete_s: number | null;
         };
         /**
          * Session
@@ -5646,9 +5658,16 @@ export interface components {
             readonly ranks: readonly components["schemas"]["RankSpans"][];
             /**
              * Dropped
+             * @description Number of spans that are left out, of all ranks.
              * @default 0
              */
             readonly dropped: number;
+            /**
+             * Unrecorded
+             * @description Number of spans that were not recorded, of all ranks.
+             * @default 0
+             */
+            readonly unrecorded: number;
         };
         /**
          * TraceSummary

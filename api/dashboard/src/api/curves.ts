@@ -55,6 +55,8 @@ export interface Eval {
 export interface Curves {
   curve: Curve;
   evals: Eval[];
+  /** Position of the last event of which the validations are. The stream repeats events up to it. */
+  position: number;
   /** A stream that starts after it has the newest events, and the steps that are not in the curve. */
   cursor: string;
 }
@@ -101,5 +103,5 @@ export async function getCurves(id: string, range: readonly [number, number | nu
   const query = { names: SERIES.join(","), buckets: BUCKETS, from: range?.[0] ?? 1, to: range?.[1] ?? null };
   const wire = await get("/v1/jobs/{job}/curves", { path: { job: id }, query, signal });
   const evals = wire.evals.map(({ step, loss }) => ({ step, loss }));
-  return { curve: toCurve(wire), evals, cursor: afterCurve(wire.cursor) };
+  return { curve: toCurve(wire), evals, position: Number(wire.cursor.split(".")[0]), cursor: afterCurve(wire.cursor) };
 }

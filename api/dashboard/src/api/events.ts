@@ -44,7 +44,7 @@ export type Entry = { id: string; at: Date } & (
 /** An event of a job's stream, by its kind. */
 export type StreamEvent =
   | { kind: "step"; point: Point }
-  | { kind: "eval"; eval: Eval }
+  | { kind: "eval"; id: string; eval: Eval }
   | { kind: "plan"; plan: Plan }
   | { kind: "summary"; summary: Summary }
   | { kind: "ranks"; sample: RankSample }
@@ -96,7 +96,7 @@ export function toStreamEvent(frame: Frame): StreamEvent | null {
     case "step":
       return { kind: "step", point: toPoint(sent.data) };
     case "eval":
-      return { kind: "eval", eval: { step: sent.data.step, loss: sent.data.loss } };
+      return { kind: "eval", id: frame.id, eval: { step: sent.data.step, loss: sent.data.loss } };
     case "plan":
       return { kind: "plan", plan: toPlan(sent.data) };
     case "summary":

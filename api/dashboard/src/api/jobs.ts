@@ -257,12 +257,18 @@ export async function cancelJob(id: string): Promise<Job> {
 
 /** The new job. The same key makes one. Raises `Problem` (409 `job_not_ended`, `job_succeeded`). */
 export async function retryJob(id: string, key: string): Promise<Job> {
-  return toJob(await post("/v1/jobs/{job}/retry", { path: { job: id } }, { ...yaml(""), headers: { "Idempotency-Key": key } }));
+  return toJob(await post("/v1/jobs/{job}/retry", { path: { job: id }, timeoutMs: SEARCH_MS }, { ...yaml(""), headers: { "Idempotency-Key": key } }));
 }
 
 /** Does nothing the second time. Raises `Problem` (409 `job_not_ended`, `job_pinned`, `job_in_use`). */
 export async function deleteJob(id: string): Promise<Job> {
   return toJob(await remove("/v1/jobs/{job}", { path: { job: id } }));
+}
+
+/** The id of the newest deleted job of this name. What is none is an id itself. Raises `Problem`. */
+export async function deletedId(name: string): Promise<string> {
+  const { items } = await get("/v1/jobs", { query: { name, deleted: true, limit: 1 } });
+  return items[0]?.id ?? name;
 }
 
 /** Does nothing the second time. Raises `Problem` (410 `job_deleted` if it is being removed). */
@@ -273,7 +279,7 @@ export async function undeleteJob(id: string): Promise<Job> {
 /** Raises `Problem` with the layout's fields and their remedies, and `job_ended`. */
 export async function reshardJob(id: string, layout: Readonly<Record<string, unknown>>): Promise<Job> {
   const body: Body = { type: "application/json", text: JSON.stringify({ layout }) };
-  return toJob(await post("/v1/jobs/{job}/reshard", { path: { job: id } }, body));
+  return toJob(await post("/v1/jobs/{job}/reshard", { path: { job: id }, timeoutMs: SEARCH_MS }, body));
 }
 
 const yaml = (text: string, headers: Record<string, string> = {}): Body => ({ type: "application/yaml", text, headers });

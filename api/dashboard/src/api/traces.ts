@@ -66,8 +66,10 @@ export interface StepSpans {
   step: number;
   length: number;
   ranks: readonly RankSpans[];
-  /** Those that are not here: the shortest. */
+  /** Those that are not here: the shortest. A closer range has them. */
   dropped: number;
+  /** Those of the whole step that no range has: the shortest of each rank. */
+  unrecorded: number;
 }
 
 const toTrace = (wire: Schema<"Trace">): Trace => ({
@@ -114,7 +116,7 @@ function toSpans(wire: Schema<"TraceSpans">, all: boolean): StepSpans {
     rest: all ? { lane: 0, category: "other", name: "between spans", start: began_us, length: length_us, microbatch: null, stage: null } : null,
     ideal: ideal.map(([kind, stage, microbatch, start, length]) => ({ lane: 0, category: category(kind), name: category(kind), start, length, microbatch, stage })),
   }));
-  return { step: wire.step, length: wire.length_us, ranks, dropped: wire.dropped };
+  return { step: wire.step, length: wire.length_us, ranks, dropped: wire.dropped, unrecorded: wire.unrecorded };
 }
 
 /** The same key is one trace. Raises `Problem` (409 `job_not_running`, `trace_open`). */
@@ -140,7 +142,7 @@ export type TimeRange = readonly [number, number] | null;
 export async function getSpans(job: string, trace: string, step: number, range: TimeRange, signal?: AbortSignal): Promise<StepSpans> {
   const query = { step, ...(range && { from_us: Math.floor(range[0]), to_us: Math.ceil(range[1]) }) };
   const wire = await get("/v1/jobs/{job}/traces/{trace}/spans", { path: { job, trace }, query, signal });
-  return toSpans(wire, range === null && wire.dropped === 0);
+  return toSpans(wire, range === null && wire.dropped + wire.unrecorded === 0);
 }
 
 export const perfettoAddress = (job: string, trace: string) =>

@@ -7,6 +7,7 @@ import { type ReactNode, useEffect, useMemo, useRef, useSyncExternalStore } from
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { integer } from "../model/format";
+import { isolated } from "../model/isolated";
 import { legendPlace, type LegendPoint, legendValue } from "../model/legend";
 import { spread } from "../model/spread";
 import "./chart.css";
@@ -58,6 +59,8 @@ export interface ChartProps {
 export interface Along {
   name: string;
   format: (value: number | null) => string;
+  /** Shorter, for the axis. */
+  onAxis?: (value: number | null) => string;
 }
 
 const STEPS: Along = { name: "Step", format: integer };
@@ -166,7 +169,7 @@ function options(element: HTMLElement, styles: string, newest: { readonly curren
     padding: [8, 30, 0, 0], // half of the last step's digits
     hooks: { setCursor: [showNewest], setSelect: [(plot) => { select(plot, newest.current.onZoom); }] },
     axes: [
-      { ...axis, space: 60, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? along.format(tick) : "")) },
+      { ...axis, space: 60, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? (along.onAxis ?? along.format)(tick) : "")) },
       { ...axis, size: axisWidth, values: (_, ticks) => ticks.map((tick) => tickText(tick)) },
     ],
     ...series(styles, colour, newest, draw),
@@ -186,7 +189,7 @@ function series(styles: string, colour: (name: string) => string, newest: { read
     const stroke = colour(name);
     const dots = kind === "dots" || kind === "scattered";
     if (kind === "faint") made.push({ ...NOT_IN_LEGEND, stroke: `${stroke}66`, width: 1 });
-    else made.push({ label, stroke, value, width: 1.5, points: dots ? { show: true, size: 6, fill: stroke } : { show: false }, ...(kind === "scattered" && { paths: () => null }) });
+    else made.push({ label, stroke, value, width: 1.5, points: dots ? { show: true, size: 6, fill: stroke } : { show: false, filter: alone, size: 5, fill: stroke }, ...(kind === "scattered" && { paths: () => null }) });
     if (band) {
       const bound = { ...NOT_IN_LEGEND, stroke: `${stroke}66`, width: 0.75 }; // else a spike one column wide is hardly seen
       made.push(bound, bound);
@@ -195,6 +198,9 @@ function series(styles: string, colour: (name: string) => string, newest: { read
   }
   return { series: made, bands };
 }
+
+/** A value without a neighbour is a point: no line leads to it. */
+const alone: uPlot.Series.Points.Filter = (plot, line) => isolated(plot.data[line] as (number | null | undefined)[]);
 
 /** A line that the legend passes over. */
 const NOT_IN_LEGEND: uPlot.Series = { class: "chart-not-in-legend", points: { show: false } };

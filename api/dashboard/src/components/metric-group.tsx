@@ -1,6 +1,7 @@
 /** A group of charts that can be closed. A closed one shows and reads nothing, and the browser remembers it for all jobs. */
 
 import { type ReactNode, useState } from "react";
+import { keep, readKept } from "../hooks/browser-storage";
 import { integer } from "../model/format";
 import "./metric-group.css";
 
@@ -24,18 +25,14 @@ const MOST = 200;
 
 function closedGroups(): readonly string[] {
   try {
-    const kept: unknown = JSON.parse(localStorage.getItem(KEY) ?? "[]");
+    const kept: unknown = JSON.parse(readKept(KEY) ?? "[]");
     return Array.isArray(kept) ? kept.filter((one) => typeof one === "string") : [];
   } catch {
-    return []; // a browser may allow no storage
+    return [];
   }
 }
 
 function remember(name: string, open: boolean): void {
   const others = closedGroups().filter((one) => one !== name);
-  try {
-    localStorage.setItem(KEY, JSON.stringify(open ? others : [...others, name].slice(-MOST)));
-  } catch {
-    // then it is remembered until the tab is left
-  }
+  keep(KEY, JSON.stringify(open ? others : [...others, name].slice(-MOST)));
 }

@@ -5,6 +5,7 @@
 
 import { useSearchParams } from "wouter";
 import { orderedBy, sortOf } from "../model/job-columns";
+import { keep, readKept } from "./browser-storage";
 
 const KEY = "shardyard.job-columns";
 
@@ -19,9 +20,9 @@ export interface Columns {
 
 export function useColumns(): Columns {
   const [params, setParams] = useSearchParams();
-  const columns = (params.get("columns") ?? localStorage.getItem(KEY) ?? "").split(",").filter((path) => path !== "");
+  const columns = (params.get("columns") ?? readKept(KEY) ?? "").split(",").filter((path) => path !== "");
   const change = (chosen: readonly string[], by: string) => {
-    localStorage.setItem(KEY, chosen.join(","));
+    keep(KEY, chosen.join(","));
     setParams((known) => {
       const kept = new URLSearchParams(known);
       kept.set("columns", chosen.join(","));

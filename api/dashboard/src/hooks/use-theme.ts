@@ -1,6 +1,7 @@
 /** The theme that the page shows: the system's, or the one that was chosen in this browser. `data-theme` of the root is `light` or `dark`. */
 
 import { useSyncExternalStore } from "react";
+import { keep, readKept } from "./browser-storage";
 
 export const THEMES = ["system", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
@@ -10,7 +11,7 @@ const KEY = "shardyard.theme";
 const CHOSEN = "shardyard:theme";
 const DARK = "(prefers-color-scheme: dark)";
 
-const chosen = (): Theme => THEMES.find((theme) => theme === localStorage.getItem(KEY)) ?? "system";
+const chosen = (): Theme => THEMES.find((theme) => theme === (document.documentElement.dataset.chosenTheme ?? readKept(KEY))) ?? "system";
 
 function show(): void {
   const theme = chosen();
@@ -30,7 +31,9 @@ function onChoice(change: () => void): () => void {
 }
 
 function choose(theme: Theme): void {
-  localStorage.setItem(KEY, theme);
+  const { dataset } = document.documentElement;
+  if (keep(KEY, theme)) delete dataset.chosenTheme;
+  else dataset.chosenTheme = theme; // until the page is left
   dispatchEvent(new Event(CHOSEN));
 }
 

@@ -1,6 +1,7 @@
 /** Views of the list of jobs that this browser keeps: a name, and the query of the list's address. */
 
 import { useState } from "react";
+import { keep, readKept } from "./browser-storage";
 
 export interface View {
   name: string;
@@ -17,7 +18,7 @@ const isView = (value: unknown): value is View =>
 /** What another version, or a person, has written there is not trusted. */
 function stored(): readonly View[] {
   try {
-    const found: unknown = JSON.parse(localStorage.getItem(KEY) ?? "[]");
+    const found: unknown = JSON.parse(readKept(KEY) ?? "[]");
     return Array.isArray(found) ? found.filter(isView).slice(0, MOST_VIEWS) : [];
   } catch {
     return [];
@@ -28,7 +29,7 @@ function stored(): readonly View[] {
 export function useViews(): { views: readonly View[]; save: (view: View) => void; remove: (name: string) => void } {
   const [views, setViews] = useState(stored);
   const write = (next: readonly View[]) => {
-    localStorage.setItem(KEY, JSON.stringify(next));
+    keep(KEY, JSON.stringify(next));
     setViews(next);
   };
   const without = (name: string) => stored().filter((view) => view.name !== name);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, bytes, duration, integer, loss, precisionOf, short } from "./format";
+import { ago, bytes, duration, integer, loss, moment, period, precisionOf, short } from "./format";
 
 test.each([
   [null, "–"], [5.55312, "5.5531"], [123.456, "123.5"], [0.00001234, "1.23e-5"], [0, "0.0000"], [2e6, "2.00e+6"], [NaN, "–"],
@@ -26,6 +26,18 @@ test("times are relative to now", () => {
   expect(ago(new Date("2026-11-21T11:48:00Z"), now)).toBe("12 min ago");
   expect(ago(new Date("2026-11-18T11:00:00Z"), now)).toBe("3 d ago");
 });
+
+test("a moment of another day has its date", () => {
+  const at = new Date(2026, 10, 3, 9, 20, 5);
+  expect(moment(at, new Date(2026, 10, 3, 23, 59))).toBe("09:20:05");
+  expect(moment(at, new Date(2026, 10, 4, 0, 1))).toBe("3 Nov, 09:20:05");
+  expect(moment(at, new Date(2027, 10, 3, 9, 20))).toBe("3 Nov 2026, 09:20:05");
+});
+
+test.each([[86_400, "1 day"], [259_200, "3 days"], [129_600, "36 hours"], [3600, "1 hour"], [600, "10 minutes"], [90, "90 seconds"], [0.5, "0.50 s"]])(
+  "a period of %s seconds is %s",
+  (seconds, text) => { expect(period(seconds)).toBe(text); },
+);
 
 test("a precision is shown with the reasons of what the devices decided", () => {
   expect(precisionOf("bf16", true, ["precision is bf16: the devices are GPUs."])).toBe("bf16, compiled. precision is bf16: the devices are GPUs.");

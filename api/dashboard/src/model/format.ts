@@ -47,6 +47,15 @@ export function duration(seconds: number | null): string {
   return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
 }
 
+const PERIODS: readonly (readonly [number, string])[] = [[86_400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+
+/** A length of time that was set: `1 day`, `36 hours`. What is no whole second is as in `duration`. */
+export function period(seconds: number): string {
+  const [unit, name] = PERIODS.find(([each]) => seconds % each === 0) ?? [];
+  if (unit === undefined || name === undefined || seconds === 0) return duration(seconds);
+  return `${seconds / unit} ${name}${seconds === unit ? "" : "s"}`;
+}
+
 /** `just now`, `12 min ago`, and the day for what is older than a week. */
 export function ago(then: Date, now: Date): string {
   const seconds = (now.getTime() - then.getTime()) / 1000;
@@ -57,7 +66,15 @@ export function ago(then: Date, now: Date): string {
   return seconds < 604_800 ? `${Math.floor(seconds / 86_400)} d ago` : then.toLocaleDateString();
 }
 
-export const clock = (at: Date) => at.toLocaleTimeString("en-GB");
+const TIME = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium" });
+
+/** `14:20:05` today, `3 Nov, 14:20:05` this year, `3 Nov 2025, 14:20:05`. */
+export function moment(at: Date, now = new Date()): string {
+  if (at.toDateString() === now.toDateString()) return TIME.format(at);
+  return `${(at.getFullYear() === now.getFullYear() ? DAY : DATE).format(at)}, ${TIME.format(at)}`;
+}
 
 export const secondsBetween = (from: Date | null, to: Date | null) =>
   from && to ? Math.max(0, (to.getTime() - from.getTime()) / 1000) : null;

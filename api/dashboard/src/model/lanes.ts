@@ -40,11 +40,11 @@ export function lanesOf(whole: StepSpans, detail: StepSpans, pipeline: number): 
       y += PITCH;
     }
   };
-  const spans = new Map(detail.ranks.map((rank) => [rank.rank, rank.spans]));
+  const closer = new Map(detail.ranks.map((rank) => [rank.rank, rank]));
   for (const [number, ranks] of byPipeline(whole.ranks)) {
-    group(number === null ? null : `Pipeline ${number}`, ranks.map((rank) => measured(rank, spans.get(rank.rank) ?? rank.spans)));
+    group(number === null ? null : `Pipeline ${number}`, ranks.map((rank) => measured(rank, closer.get(rank.rank) ?? rank)));
   }
-  group("Ideal schedule", ideal(whole.ranks.filter((rank) => rank.pipeline === pipeline)));
+  group("Ideal schedule", whole.ranks.filter((rank) => rank.pipeline === pipeline).flatMap((rank) => ideal(rank, closer.get(rank.rank) ?? rank)));
   return { rows, heads, height: y };
 }
 
@@ -54,10 +54,12 @@ function byPipeline(ranks: readonly RankSpans[]): [number | null, RankSpans[]][]
   return [...groups].toSorted(([one], [other]) => (one ?? 0) - (other ?? 0)).map(([number, of]) => [number, of.toSorted((a, b) => (a.place ?? a.rank) - (b.place ?? b.rank))]);
 }
 
-const measured = ({ rank, rest }: RankSpans, spans: readonly Span[]) =>
+const measured = ({ rank, rest }: RankSpans, { spans }: RankSpans) =>
   lane(`rank ${rank}`, rank, spans.filter((span) => span.lane === 0), rest, spans.filter((span) => span.lane !== 0));
 
-const ideal = (ranks: readonly RankSpans[]) => ranks.filter((rank) => rank.ideal.length > 0).map((rank) => lane(`ideal ${rank.rank}`, rank.rank, rank.ideal));
+/** It stays where none of its actions is in view. */
+const ideal = (whole: RankSpans, detail: RankSpans) =>
+  whole.ideal.length + detail.ideal.length === 0 ? [] : [lane(`ideal ${whole.rank}`, whole.rank, detail.ideal)];
 
 const lane = (name: string, rank: number, spans: readonly Span[], rest: Span | null = null, background: readonly Span[] = []): Omit<Lane, "y"> => ({
   name,

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { toPoint } from "../api/curves";
 import { type EventData, type StreamEvent, toStreamEvent } from "../api/events";
 import { EMPTY, ENTRIES, EVALS, init, reduce } from "./live";
 
@@ -73,7 +74,7 @@ test("events that are reduced twice, cut anywhere, give the same state", () => {
 
 test("the curves and the stream make one curve", () => {
   const one = { low: 5.5, high: 5.5, mean: 5.5, count: 1 };
-  const curves = { curve: { width: 1, buckets: [{ place: 0, values: { loss: one } }], end: null }, evals: [{ step: 2, loss: 5.6 }], cursor: "0.1.0" };
+  const curves = { curve: { width: 1, buckets: [{ place: 0, values: { loss: one } }], end: null }, evals: [{ step: 2, loss: 5.6 }], position: 3, cursor: "0.1.0" };
   const live = reduce(init(EMPTY, curves), EVENTS);
   expect(live.curve.buckets.map(({ place }) => place)).toEqual([0, 1]);
   expect(live.evals).toHaveLength(1);
@@ -81,9 +82,26 @@ test("the curves and the stream make one curve", () => {
 
 test("entries that the next stream does not join are read again", () => {
   const live = reduce(EMPTY, EVENTS);
-  const curves = { curve: live.curve, evals: [] };
+  const curves = { curve: live.curve, evals: [], position: 7 };
   expect(init(live, { ...curves, cursor: "5.2.0" }).entries).toEqual(live.entries);
   expect(init(live, { ...curves, cursor: "6.2.0" }).entries).toEqual([]);
+});
+
+/** What `/curves` answers of a job that was lost after step 980 and trains again from step 500 on. */
+const RESTARTED = { curve: { width: 1, buckets: [], end: toPoint({ step: 510, loss: 2 }) }, evals: [{ step: 500, loss: 3 }], position: 40, cursor: "0.1000.0" };
+
+test("validations that a later attempt has replaced do not come back, whether the page or the stream had them", () => {
+  const before = reduce(EMPTY, [step("9.980.0", 980, 1, 10), validation("10.980.0", 900, 1)]);
+  const live = reduce(init(before, RESTARTED), [validation("9.1000.0", 500, 3), validation("10.1000.0", 900, 1)]);
+  expect(live.evals).toEqual([{ step: 500, loss: 3 }]);
+  expect(live.newest?.step).toBe(510);
+  expect(reduce(live, [step("40.1001.0", 511, 2, 10), validation("41.1001.0", 600, 2)]).evals.at(-1)).toEqual({ step: 600, loss: 2 });
+});
+
+test("a step of a later attempt replaces the validations beyond it", () => {
+  const live = reduce(EMPTY, [validation("1.500.0", 500, 3), validation("2.980.0", 900, 1), step("2.981.0", 980, 1, 10)]);
+  expect(live.evals.at(-1)?.step).toBe(900);
+  expect(reduce(live, [step("3.982.0", 501, 2, 10)]).evals.at(-1)?.step).toBe(500);
 });
 
 test("validations are bounded, and the newest is among them", () => {

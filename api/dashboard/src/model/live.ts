@@ -8,10 +8,12 @@ import { EMPTY_CURVE, merge } from "./curve";
 
 export interface Live {
   curve: Curve;
-  /** The last step of the stream. */
+  /** The last step of the stream, or of the curves before it has one. */
   newest: Point | null;
   /** By step. */
   evals: readonly Eval[];
+  /** Position of the last event that was in the answer with the curves. Its validations leave out those of replaced attempts. */
+  answered: number;
   /** Oldest first. */
   entries: readonly Entry[];
   summary: Summary | null;
@@ -25,26 +27,33 @@ export const EVALS = 1000;
 /** Entries of the history that are kept: a job may save every step. */
 export const ENTRIES = 500;
 
-export const EMPTY: Live = { curve: EMPTY_CURVE, newest: null, evals: [], entries: [], summary: null, ranks: null };
+export const EMPTY: Live = { curve: EMPTY_CURVE, newest: null, evals: [], answered: 0, entries: [], summary: null, ranks: null };
 
 /** The curves so far. The stream continues at their cursor. Entries of an earlier stream that ended before it go: others are missing between. */
-export function init(live: Live, { curve, evals, cursor }: Curves): Live {
+export function init(live: Live, { curve, evals, position: answered, cursor }: Curves): Live {
   const last = live.entries.at(-1);
   const joined = last !== undefined && positionOf(last) >= position(cursor);
-  return { ...live, curve, evals: evals.reduce(addEval, live.evals), entries: joined ? live.entries : [] };
+  return { ...live, curve, newest: curve.end, evals: evals.reduce(addEval, []), answered, entries: joined ? live.entries : [] };
 }
 
 export function reduce(live: Live, events: readonly StreamEvent[]): Live {
   const points: Point[] = [];
   let next = live;
   for (const event of events) {
-    if (event.kind === "step") points.push(event.point);
-    else if (event.kind === "eval") next = { ...next, evals: addEval(next.evals, event.eval) };
+    if (event.kind === "step") {
+      points.push(event.point);
+      next = { ...next, evals: stillValid(next, event.point.step), newest: event.point };
+    } else if (event.kind === "eval") next = position(event.id) <= next.answered ? next : { ...next, evals: addEval(next.evals, event.eval) };
     else if (event.kind === "ranks") next = { ...next, ranks: event.sample };
     else if (event.kind === "summary") next = { ...next, summary: event.summary };
     else if (event.kind === "entry") next = { ...next, entries: addEntry(next.entries, event.entry) };
   }
-  return { ...next, curve: merge(next.curve, points), newest: points.at(-1) ?? next.newest };
+  return { ...next, curve: merge(next.curve, points) };
+}
+
+/** A step that is not beyond the newest one is of a later attempt, from an older checkpoint: it replaces the validations beyond it. */
+function stillValid({ evals, newest }: Live, step: number): readonly Eval[] {
+  return newest !== null && step <= newest.step ? evals.filter((known) => known.step <= step) : evals;
 }
 
 function addEval(evals: readonly Eval[], news: Eval): readonly Eval[] {

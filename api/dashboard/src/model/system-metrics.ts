@@ -38,13 +38,26 @@ const bytesPerSecond = (value: number | null) => (value === null ? bytes(value) 
 /** How values of this unit are written. */
 export const formatOf = (unit: string) => (unit === "bytes" ? bytes : unit === "bytes/s" ? bytesPerSecond : number);
 
+const POLL_MS = 5000;
+/** Wide buckets change rarely. The newest one grows, so a chart is never older than this. */
+const OLDEST_MS = 60_000;
+/** An answer about a thousand ranks takes a second or more: a chart asks for a tenth of the time at most. */
+const REST = 10;
+
+/** How long to wait before the same samples are read again. `width`: seconds of a bucket. `tookMs`: what the last answer took. */
+export const pollMs = (width: number, tookMs: number) => Math.max(POLL_MS, Math.min(width * 1000, OLDEST_MS), tookMs * REST);
+
 const HOURS_12 = 12 * 3600;
 
 const clock = (at: number | null) => inTime(at, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = (at: number | null) => inTime(at, { weekday: "short", hour: "2-digit", minute: "2-digit" });
 const date = (at: number | null) => inTime(at, { day: "numeric", month: "short" });
+const moment = (at: number | null) => inTime(at, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 
 const inTime = (at: number | null, how: Intl.DateTimeFormatOptions) => (at === null ? "–" : new Date(at * 1000).toLocaleString("en-GB", how));
 
-/** How times (unix seconds) are written along a range of this many seconds. */
-export const timeFormat = (seconds: number) => (seconds <= HOURS_12 ? clock : seconds <= 12 * HOURS_12 ? day : date);
+/** How times (unix seconds) are written along a range of this many seconds: in the legend, and shorter on the axis. */
+export function alongTime(seconds: number) {
+  const format = seconds <= HOURS_12 ? clock : seconds <= 12 * HOURS_12 ? day : moment;
+  return { name: "Time", format, onAxis: format === moment ? date : format };
+}

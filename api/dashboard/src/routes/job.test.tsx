@@ -224,6 +224,25 @@ test("a tab that the job does not have is said", async () => {
   expect([...asked()]).toEqual([]);
 });
 
+test("a name in the address is replaced by the job's id, so that a deleted job is restored there", async () => {
+  let deleted = false;
+  const ended = () => Response.json(jobWire({ state: "failed" }));
+  const requests = given({
+    "GET /v1/jobs/llama-nano": ended,
+    "GET /v1/jobs/job-1": () => (deleted ? Response.json({ title: "The job was deleted", code: "job_deleted" }, { status: 410 }) : ended()),
+    "DELETE /v1/jobs/job-1": () => { deleted = true; return ended(); },
+    "GET /v1/jobs": () => Response.json({ items: [], next: null }),
+  });
+  show("/jobs/llama-nano/spec?lines=3");
+  await screen.findByRole("heading", { name: "Spec" });
+  expect(location.pathname + location.search).toBe("/jobs/job-1/spec?lines=3");
+  await userEvent.click(screen.getByRole("button", { name: "Delete" }));
+  await userEvent.click(screen.getByRole("button", { name: "Delete the job" }));
+  await userEvent.click(await screen.findByRole("button", { name: "Undo" }));
+  await expect.poll(() => requests.some(({ method }) => method === "POST")).toBe(true);
+  expect(requests.filter(({ method }) => method === "POST").map(({ url }) => url.pathname)).toEqual(["/v1/jobs/job-1/undelete"]);
+});
+
 test("a job that is not there is asked for once", async () => {
   const requests = given({});
   open(<JobPage id="job-9" tab={undefined} />);

@@ -1,8 +1,8 @@
 /** `/jobs/:id` and `/jobs/:id/:tab`: one job, live. Only what the open tab shows is loaded, polled and streamed. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { lazy, useCallback } from "react";
-import { Link } from "wouter";
+import { lazy, useCallback, useEffect } from "react";
+import { Link, useLocation } from "wouter";
 import { isRefused, Problem } from "../api/http";
 import { getJob, type Job } from "../api/jobs";
 import { LoadedPart } from "../components/loaded-part";
@@ -44,7 +44,8 @@ export function JobPage({ id, tab }: { id: string; tab: string | undefined }) {
     refetchIntervalInBackground: true,
   });
   const deleted = query.error instanceof Problem && query.error.code === "job_deleted";
-  const job = deleted ? undefined : query.data;
+  const job = deleted || query.data?.id !== id ? undefined : query.data;
+  useIdInAddress(id, query.data);
   const open = job ? tabOf(job, tab) : null;
   useTitle(job ? `${job.name} · ${open ? TAB_NAMES[open] : "Not found"} · ${job.state}` : "Job");
   return (
@@ -62,6 +63,17 @@ export function JobPage({ id, tab }: { id: string; tab: string | undefined }) {
   );
 }
 
+/** A name in the address is replaced by the id of the job that it names: later it may name another job. */
+function useIdInAddress(name: string, job: Job | undefined): void {
+  const client = useQueryClient();
+  const [address, navigate] = useLocation();
+  useEffect(() => {
+    if (job === undefined || job.id === name) return;
+    client.setQueryData(["job", job.id], job);
+    navigate(address.replace(/^\/jobs\/[^/]+/, () => jobAddress(job.id)) + location.search, { replace: true });
+  }, [client, navigate, address, name, job]);
+}
+
 function JobView({ job, tab }: { job: Job; tab: JobTab | null }) {
   const client = useQueryClient();
   const searches = useSearches(tab);
@@ -71,7 +83,8 @@ function JobView({ job, tab }: { job: Job; tab: JobTab | null }) {
   }, [client]);
   const part = streamOf(job, tab);
   const live = useLive(job.id, part, onState);
-  const shown = part === "nothing" ? job : withNewestStep(job, live);
+  // What an earlier stream had may be of an attempt that another has replaced.
+  const shown = live.connection === "live" ? withNewestStep(job, live) : job;
   return (
     <>
       <JobHead job={shown} connection={live.connection} action={<JobActions job={job} />}>

@@ -77,6 +77,7 @@ const spans = (number: number): Schema<"RankSpans"> => ({
     [1, number, 0, 10_000, 10_000],
   ],
   dropped: 0,
+  unrecorded: 0,
 });
 
 export const spansWire = (changes: Partial<Schema<"TraceSpans">> = {}): Schema<"TraceSpans"> => ({
@@ -88,5 +89,6 @@ export const spansWire = (changes: Partial<Schema<"TraceSpans">> = {}): Schema<"
   names: ["forward 0", "backward 0", "receive forward 0", "all_reduce", "schedule"],
   ranks: [spans(0), spans(1)],
   dropped: 0,
+  unrecorded: 0,
   ...changes,
 });

@@ -52,6 +52,7 @@ async def test_the_server_says_what_it_allows(api: httpx2.AsyncClient, settings:
         "fault_injection": False,
         "authentication": True,
         "terminals": False,
+        "undelete_s": 86_400.0,
     }
 
 

@@ -78,7 +78,7 @@ async def test_spans_are_those_that_were_reported_on_one_clock(store: Store, gan
 
 async def test_of_too_many_spans_the_shortest_are_left_out_and_counted(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
-    await gang.emit(*(("trace", crowded_trace_part(one.id, rank, 5)) for rank in range(4)))
+    await gang.emit(*(("trace", crowded_trace_part(one.id, rank, 5) | {"dropped": 7}) for rank in range(4)))
     found = await trace_reading.spans(store, gang.job.id, one.id)
     kept = [span for rank in found.ranks for span in rank.spans]
     assert len(kept) > 3000 and len(kept) + found.dropped == 16_000
@@ -87,3 +87,4 @@ async def test_of_too_many_spans_the_shortest_are_left_out_and_counted(store: St
     assert sum(length > shortest for length in reported) <= len(kept)
     few = await trace_reading.spans(store, gang.job.id, one.id, window=Window(0, 1_000))
     assert few.dropped == 0 and all(len(rank.spans) > 90 for rank in few.ranks)
+    assert found.unrecorded == few.unrecorded == 28 and few.ranks[0].unrecorded == 7

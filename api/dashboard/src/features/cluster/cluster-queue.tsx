@@ -7,7 +7,7 @@ import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
 import { useNow } from "../../hooks/use-now";
 import { jobAddress } from "../../model/addresses";
-import { duration, integer, secondsBetween } from "../../model/format";
+import { duration, integer, moment, secondsBetween } from "../../model/format";
 import { kindName } from "../../model/nodes";
 import { Pages } from "./more";
 import "./cluster.css";
@@ -45,7 +45,7 @@ function Waiting({ jobs, total, now }: { jobs: readonly QueuedJob[]; total: numb
               <td className="right number">{integer(ranks)}{spares > 0 && ` + ${spares}`} {device === "auto" ? "ranks" : kindName(device)}</td>
               <td>
                 {message ?? "A dispatcher has not looked at it yet."}
-                {retryAt !== null && retryAt > now && <> Next try at <time dateTime={retryAt.toISOString()}>{retryAt.toLocaleTimeString("en-GB")}</time>.</>}
+                {retryAt !== null && retryAt > now && <> Next try at <time dateTime={retryAt.toISOString()}>{moment(retryAt, now)}</time>.</>}
               </td>
               <td className="right number">{duration(secondsBetween(since, now))}</td>
             </tr>

@@ -3,7 +3,7 @@
 import { type ReactNode, useMemo } from "react";
 import type { Range, UseChart } from "../../api/cluster";
 import { Chart, type Line } from "../../components/chart";
-import { formatOf, timeFormat } from "../../model/system-metrics";
+import { alongTime, formatOf } from "../../model/system-metrics";
 
 /** Of the theme. Lines beyond them begin with the first again. */
 const COLOURS = ["blue", "orange", "green", "violet", "red", "grey"] as const;
@@ -20,7 +20,7 @@ interface UsePlotProps {
 
 export function UsePlot({ title, chart, range, group, children }: UsePlotProps) {
   const lines = useMemo<Line[]>(() => chart.lines.map(({ label, points }, at) => ({ label, points, colour: COLOURS[at % COLOURS.length] ?? "grey" })), [chart]);
-  const along = useMemo(() => ({ name: "Time", format: timeFormat(SECONDS[range]) }), [range]);
+  const along = useMemo(() => alongTime(SECONDS[range]), [range]);
   const format = formatOf(chart.unit);
   const summary = `${chart.lines.map(({ label, last }) => `${label} ends at ${format(last)}`).join(", ")}.`;
   return <Chart title={title} summary={summary} lines={lines} format={format} group={group} along={along}>{children}</Chart>;

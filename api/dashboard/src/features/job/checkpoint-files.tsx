@@ -13,6 +13,7 @@ export function CheckpointFiles({ job, checkpoint: { step }, onClose }: { job: J
     queryFn: ({ pageParam, signal }) => listCheckpointFiles(job.id, step, pageParam, signal),
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next,
+    retry: false, // the control plane itself has asked storage again
   });
   const files = query.data?.pages.flatMap((page) => page.files) ?? [];
   return (

@@ -5,6 +5,7 @@ import { useState } from "react";
 import { deleteJob, type Job } from "../../api/jobs";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
+import { Removal } from "../../components/removal";
 import { isFinal } from "../../model/jobs";
 
 export function DeleteJob({ job }: { job: Job }) {
@@ -14,7 +15,7 @@ export function DeleteJob({ job }: { job: Job }) {
     mutationFn: () => deleteJob(job.id),
     onSuccess: () => {
       setOpen(false);
-      return client.invalidateQueries({ queryKey: ["job", job.id] });
+      return client.invalidateQueries({ queryKey: ["job"] });
     },
   });
   if (!isFinal(job.state) || job.pinned) return null;
@@ -23,7 +24,7 @@ export function DeleteJob({ job }: { job: Job }) {
       <button className="button danger" onClick={() => { setOpen(true); }}>Delete</button>
       {open && (
         <Confirm title={`Delete ${job.name}?`} yes="Delete the job" no="Keep it" busy={change.isPending} onYes={() => { change.mutate(); }} onNo={() => { setOpen(false); change.reset(); }}>
-          <p>It can be restored for a day. Then its records and its checkpoints are removed.</p>
+          <Removal />
           {change.error && <ProblemNotice problem={change.error} />}
         </Confirm>
       )}

@@ -3,7 +3,7 @@
 import type { ReactNode } from "react";
 import type { Entry } from "../../api/events";
 import { StateBadge } from "../../components/state-badge";
-import { bytes, clock, duration, integer } from "../../model/format";
+import { bytes, duration, integer, moment } from "../../model/format";
 import "./history.css";
 
 export interface HistoryProps {
@@ -26,7 +26,7 @@ export function History({ entries, until = null, children }: HistoryProps) {
       <ol key={until?.getTime()} tabIndex={0} aria-labelledby="history-title">
         {entries.toReversed().map((entry) => (
           <li key={entry.id} className={`history-${entry.kind}`}>
-            <time dateTime={entry.at.toISOString()} title={entry.at.toLocaleString()}>{clock(entry.at)}</time>
+            <time dateTime={entry.at.toISOString()} title={entry.at.toLocaleString()}>{moment(entry.at)}</time>
             <div><What entry={entry} /></div>
           </li>
         ))}

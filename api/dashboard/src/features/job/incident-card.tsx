@@ -1,19 +1,19 @@
 /** One incident: its description, and below it the folded stacks, traceback and log lines. */
 
 import type { Incident } from "../../api/incidents";
-import { clock, duration } from "../../model/format";
+import { duration, moment } from "../../model/format";
 import "./job.css";
 
 export function IncidentCard({ incident }: { incident: Incident }) {
   const at = new Date(incident.ts * 1000);
   return (
-    <article className={incident.repair ? "incident repaired" : "incident"} aria-label={`${incident.cause} at ${clock(at)}`}>
+    <article className={incident.repair ? "incident repaired" : "incident"} aria-label={`${incident.cause} at ${moment(at)}`}>
       <header>
         <code>{incident.cause}</code>
         {incident.rank !== null && <span>rank {incident.rank}</span>}
         {incident.step !== null && <span>step {incident.step.toLocaleString("en-US")}</span>}
         {incident.repair?.seconds != null && <span className="incident-repair">repaired in {duration(incident.repair.seconds)}</span>}
-        <time dateTime={at.toISOString()} title={at.toLocaleString()}>{clock(at)}</time>
+        <time dateTime={at.toISOString()} title={at.toLocaleString()}>{moment(at)}</time>
       </header>
       <p>{incident.summary}</p>
       <UnfinishedCollectives incident={incident} />

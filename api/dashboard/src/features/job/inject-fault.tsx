@@ -1,19 +1,18 @@
 /** The button that injects a fault into a job, with its dialog. It is there if the control plane allows fault injection. */
 
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { type FaultKind, injectFault } from "../../api/faults";
 import { newKey } from "../../api/idempotency-key";
 import type { Job } from "../../api/jobs";
-import { getServer } from "../../api/server";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
+import { useServer } from "../../hooks/use-server";
 import { FAULTS } from "../../model/faults";
 
 export function InjectFault({ job }: { job: Job }) {
   const [open, setOpen] = useState(false);
-  const { data } = useQuery({ queryKey: ["server"], queryFn: ({ signal }) => getServer(signal), staleTime: Infinity });
-  if (!data?.fault_injection) return null;
+  if (!useServer()?.fault_injection) return null;
   return (
     <>
       <button className="button" onClick={() => { setOpen(true); }}>Inject a fault…</button>

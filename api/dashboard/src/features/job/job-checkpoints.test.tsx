@@ -172,6 +172,16 @@ test("the files of one are listed with links, a page at a time", async () => {
   expect(screen.queryByRole("link", { name: "Download z" })).toBeNull();
 });
 
+test("storage that is slow is waited for as long as the control plane does, once", async () => {
+  const limit = vi.spyOn(AbortSignal, "timeout");
+  const requests = given({ ...CHECKPOINTS, "GET /v1/jobs/job-1/checkpoints/100/files": () => Response.json({ title: "Storage does not answer", code: "storage_unavailable" }, { status: 503 }) });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Files step 100" }));
+  expect(await screen.findByText("Storage does not answer")).toBeTruthy();
+  expect(requests.filter(({ url }) => url.pathname.endsWith("/files"))).toHaveLength(1);
+  expect(Math.max(...limit.mock.calls.map(([ms]) => ms))).toBeGreaterThan(150_000);
+});
+
 test("one is pinned, and named as a version of a model", async () => {
   const requests = given({
     ...CHECKPOINTS,

@@ -34,6 +34,16 @@ test.each([
   expect(screen.queryByText("Time left")?.nextElementSibling?.textContent).toBe(shown);
 });
 
+test.each([
+  ["paused", null, "Since its start", "1 h 00 min"],
+  ["succeeded", "2026-11-21T12:30:04Z", "From start to end", "30 min 00 s"],
+])("a job that is %s is not said to run all the time since its start", (state, finished_at, name, text) => {
+  open(<JobFacts job={job({ state, finished_at, device_s: 120 })} plan={null} now={new Date("2026-11-21T13:00:04Z")} />);
+  expect(screen.getByText(name).nextElementSibling?.textContent).toBe(text);
+  expect(screen.getByText("Device time").nextElementSibling?.textContent).toBe("2 min 00 s");
+  expect(screen.queryByText(/^(Running|Ran) for$/)).toBeNull();
+});
+
 test("a certificate has a link to its page, and a job without one has no such line", () => {
   const certificate = { equal: true, layout: "data 2", extra: null, key: "0123456789abcdef", made_at: "2026-11-21T12:00:00Z", actor: "ada" };
   const { unmount } = open(<JobFacts job={job({ certificate })} plan={null} now={new Date("2026-11-21T12:01:00Z")} />);

@@ -11,7 +11,7 @@ import { isFinal } from "../../model/jobs";
 import { SWEEP_LABEL, TRIAL_LABEL } from "../../model/sweeps";
 
 export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now: Date }) {
-  const ran = secondsBetween(job.startedAt, job.finishedAt ?? now);
+  const lasted = secondsBetween(job.startedAt, job.finishedAt ?? now);
   const labels = Object.entries(job.labels);
   return (
     <Facts
@@ -26,9 +26,10 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
         { name: "Corpus", value: plan?.trainTokens ? `${short(plan.trainTokens)} tokens` : null },
         { name: "Submitted by", value: job.user === "" ? null : job.user },
         { name: "Created", value: <TimeAgo at={job.createdAt} now={now} /> },
-        { name: "Running for", value: job.startedAt && !job.finishedAt ? duration(ran) : null },
+        { name: "Since its start", value: job.startedAt && !job.finishedAt ? duration(lasted) : null },
         { name: "Time left", value: job.timeLimit && !isFinal(job.state) ? timeLeft(job.timeLimit, now) : null },
-        { name: "Ran for", value: job.startedAt && job.finishedAt ? duration(ran) : null },
+        { name: "From start to end", value: job.startedAt && job.finishedAt ? duration(lasted) : null },
+        { name: "Device time", value: job.deviceSeconds === null ? null : duration(job.deviceSeconds) },
         { name: "Parent", value: job.parent && <Link href={jobAddress(job.parent)}>{job.parent}</Link> },
         { name: "Sweep", value: job.labels[SWEEP_LABEL] ? <Sweep id={job.labels[SWEEP_LABEL]} trial={job.labels[TRIAL_LABEL]} /> : null },
         { name: "Retry of", value: job.retryOf && <Link href={jobAddress(job.retryOf)}>{job.retryOf}</Link> },

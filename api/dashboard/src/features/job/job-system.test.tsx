@@ -74,3 +74,10 @@ test("a line is interrupted where the job had no ranks", async () => {
   const { lines } = await getSystem("job-1", "node/cpu", null);
   expect(lines[0]?.points.map(({ y }) => y)).toEqual([1, 2, null, 3]);
 });
+
+test("rare samples are one line, also of nodes whose samples are at other times", async () => {
+  const mean = (...of: (number | null)[]) => curve({ node: "n", mean: of, last: 1 });
+  answers({ "node/cpu": { ...OF_NODE, starts: [1000, 1005, 1030, 1035, 1060, 1065], curves: [mean(1, null, 2, null, 3, null), mean(null, 4, null, 5, null, 6)] } });
+  const { lines } = await getSystem("job-1", "node/cpu", null);
+  expect(lines.map(({ points }) => points.map(({ x, y }) => [x, y]))).toEqual([[[1002.5, 1], [1032.5, 2], [1062.5, 3]], [[1007.5, 4], [1037.5, 5], [1067.5, 6]]]);
+});

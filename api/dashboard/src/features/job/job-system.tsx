@@ -9,9 +9,8 @@ import { MetricGroup } from "../../components/metric-group";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useInView } from "../../hooks/use-in-view";
 import { isFinal } from "../../model/jobs";
-import { formatOf, systemGroups, timeFormat, TITLES } from "../../model/system-metrics";
+import { alongTime, formatOf, pollMs, systemGroups, TITLES } from "../../model/system-metrics";
 
-const POLL_MS = 5000;
 const GROUP = "system";
 /** Of the theme. Lines beyond them begin with the first again. */
 const COLOURS = ["blue", "orange", "green", "violet", "red", "grey"] as const;
@@ -46,21 +45,25 @@ export function JobSystem({ job }: { job: Job }) {
 const useSystem = (id: string, name: string, after: string | null, ended: boolean) =>
   useQuery({
     queryKey: ["system", id, name, after, ended],
-    queryFn: ({ signal }) => getSystem(id, name, after, signal),
+    queryFn: async ({ signal }) => {
+      const asked = performance.now();
+      const found = await getSystem(id, name, after, signal);
+      return { ...found, tookMs: performance.now() - asked };
+    },
     placeholderData: keepPreviousData,
-    refetchInterval: ended ? false : POLL_MS,
+    refetchInterval: ({ state: { data } }) => (ended ? false : pollMs(data?.width ?? 0, data?.tookMs ?? 0)),
   });
 
 function SystemChart({ id, name, ended }: { id: string; name: string; ended: boolean }) {
   const [after, setAfter] = useState<string | null>(null);
   const { data, error } = useSystem(id, name, after, ended);
+  const [found, bands] = [data?.lines, data?.band ?? false];
   const lines = useMemo<Line[]>(() => {
-    const found = data?.lines ?? [];
-    const band = (data?.band ?? false) && found.length <= MOST_BANDS;
-    return found.map(({ label, points }, at) => ({ label, points, band, colour: COLOURS[at % COLOURS.length] ?? "grey" }));
-  }, [data]);
+    const band = bands && (found?.length ?? 0) <= MOST_BANDS;
+    return (found ?? []).map(({ label, points }, at) => ({ label, points, band, colour: COLOURS[at % COLOURS.length] ?? "grey" }));
+  }, [found, bands]);
   const seconds = spanOf(lines);
-  const along = useMemo(() => ({ name: "Time", format: timeFormat(seconds) }), [seconds]);
+  const along = useMemo(() => alongTime(seconds), [seconds]);
   const title = TITLES[name] ?? name;
   if (!data) return error ? <ProblemNotice problem={error} /> : <p className="card metric-panel-empty">{title}</p>;
   const format = formatOf(data.unit);

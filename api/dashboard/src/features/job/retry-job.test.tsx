@@ -1,6 +1,8 @@
 import { screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
+import { SEARCH_MS } from "../../api/http";
+import { retryJob } from "../../api/jobs";
 import { given, open } from "../../testing/control-plane";
 import { job, jobWire } from "../../testing/jobs";
 import { PinJob } from "./pin-job";
@@ -17,6 +19,13 @@ test("a retry opens the new job, and is sent with one key", async () => {
   await userEvent.click(screen.getByRole("button", { name: "Retry" }));
   await waitFor(() => { expect(location.pathname).toBe("/jobs/job-2"); });
   expect(new Set(sent.map(({ headers }) => headers.get("Idempotency-Key"))).size).toBe(1);
+});
+
+test("a retry, which is checked as a submission is, waits as long", async () => {
+  const limit = vi.spyOn(AbortSignal, "timeout");
+  given({ "POST /v1/jobs/job-1/retry": () => Response.json(jobWire({ id: "job-2" }), { status: 201 }) });
+  await retryJob("job-1", "key");
+  expect(limit).toHaveBeenCalledExactlyOnceWith(SEARCH_MS);
 });
 
 test.each(["running", "succeeded", "cancelling"])("a job that is %s is not retried", (state) => {

@@ -1,7 +1,7 @@
 /** A job's timeline on one line: states as spans, attempts as lines across, incidents and repairs as marks. */
 
 import type { Mark, Span, Timeline as Line } from "../../api/timeline";
-import { clock, duration } from "../../model/format";
+import { duration, moment } from "../../model/format";
 import { draw, type Drawn } from "../../model/timeline";
 import "./timeline.css";
 
@@ -34,9 +34,9 @@ export function StateTimeline({ line, now }: { line: Line; now: Date }) {
 function Ends({ drawn, lasts, said }: { drawn: Drawn; lasts: boolean; said: string }) {
   return (
     <div className="timeline-ends number">
-      <span>{clock(new Date(drawn.begun * 1000))}</span>
+      <span>{moment(new Date(drawn.begun * 1000))}</span>
       <span>{said}</span>
-      <span>{lasts ? "now" : clock(new Date(drawn.ended * 1000))}</span>
+      <span>{lasts ? "now" : moment(new Date(drawn.ended * 1000))}</span>
     </div>
   );
 }
@@ -57,11 +57,11 @@ function Legend({ line: { spans, marks } }: { line: Line }) {
 
 function formatSpan({ state, attempt, generation, begun, ended, reason }: Span): string {
   const parts = [state, attempt > 0 && `attempt ${attempt}`, generation > 0 && `generation ${generation}`, reason, ended !== null && duration(ended - begun)];
-  return `${parts.filter(Boolean).join(", ")}, since ${clock(new Date(begun * 1000))}`;
+  return `${parts.filter(Boolean).join(", ")}, since ${moment(new Date(begun * 1000))}`;
 }
 
 function formatMark({ kind, about, rank, step, ts }: Mark): string {
-  const parts = [`${kind} ${about}`, rank !== null && `rank ${rank}`, step !== null && `step ${step}`, clock(new Date(ts * 1000))];
+  const parts = [`${kind} ${about}`, rank !== null && `rank ${rank}`, step !== null && `step ${step}`, moment(new Date(ts * 1000))];
   return parts.filter(Boolean).join(", ");
 }
 

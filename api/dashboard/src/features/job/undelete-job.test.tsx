@@ -11,6 +11,7 @@ test("the page of a deleted job offers to restore it, and shows it then", async 
   let restored = false;
   const sent = given({
     "GET /v1/jobs/job-1": () => (restored ? Response.json(jobWire({ state: "failed" })) : gone()),
+    "GET /v1/jobs": () => Response.json({ items: [], next: null }),
     "POST /v1/jobs/job-1/undelete": () => { restored = true; return Response.json(jobWire({ state: "failed" })); },
   });
   open(<JobPage id="job-1" tab="spec" />);

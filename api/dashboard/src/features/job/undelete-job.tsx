@@ -1,14 +1,14 @@
-/** The button that restores a deleted job. */
+/** The button that restores a deleted job. `id`: its id, or its name. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { undeleteJob } from "../../api/jobs";
+import { deletedId, undeleteJob } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
 
 export function UndeleteJob({ id }: { id: string }) {
   const client = useQueryClient();
   const change = useMutation({
-    mutationFn: () => undeleteJob(id),
-    onSuccess: () => client.invalidateQueries({ queryKey: ["job", id] }),
+    mutationFn: async () => undeleteJob(await deletedId(id)),
+    onSuccess: () => client.invalidateQueries({ queryKey: ["job"] }),
   });
   return (
     <>

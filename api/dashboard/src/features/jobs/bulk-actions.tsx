@@ -6,6 +6,7 @@ import { Problem } from "../../api/http";
 import { cancelJob, deleteJob, pauseJob, resumeJob, undeleteJob, type Job } from "../../api/jobs";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
+import { Removal } from "../../components/removal";
 import { isFinal } from "../../model/jobs";
 
 /** Requests at once, at most. */
@@ -47,7 +48,7 @@ export function BulkDelete({ jobs, onDone, onSome }: { jobs: readonly Job[]; onD
   const deletable = jobs.filter((job) => isFinal(job.state) && !job.pinned);
   return (
     <BulkAction jobs={deletable} onDone={onDone} {...(onSome && { onSome })} verb="Delete" done="deleted" no="Keep them" act={deleteJob} danger hides>
-      <p>They can be restored for a day. Then their records and checkpoints are removed.</p>
+      <Removal many />
     </BulkAction>
   );
 }

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "react";
 import { useLocation } from "wouter";
+import { keep, readKept } from "../../hooks/browser-storage";
 import { type Action, actionOf } from "../../model/shortcuts";
 import { CommandPalette } from "./command-palette";
 import { KeyHelp } from "./key-help";
@@ -14,7 +15,7 @@ const BOTH_MS = 1500;
 
 export function Keyboard() {
   const [open, setOpen] = useState<"palette" | "help" | null>(null);
-  const [letters, setLetters] = useState(() => localStorage.getItem(OFF) !== "off");
+  const [letters, setLetters] = useState(() => readKept(OFF) !== "off");
   const [, navigate] = useLocation();
   const first = useRef(-Infinity);
 
@@ -40,7 +41,7 @@ export function Keyboard() {
   }, [letters, navigate]);
 
   const turn = (on: boolean) => {
-    localStorage.setItem(OFF, on ? "on" : "off");
+    keep(OFF, on ? "on" : "off");
     setLetters(on);
   };
   return (

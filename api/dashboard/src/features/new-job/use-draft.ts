@@ -2,6 +2,7 @@
 
 import { useCallback, useMemo, useState } from "react";
 import { newKey } from "../../api/idempotency-key";
+import { keep, readKept } from "../../hooks/browser-storage";
 
 const KEY = "shardyard.draft";
 
@@ -17,12 +18,12 @@ export interface Draft {
 /** `of`: the parent of the draft; each parent has its own draft. One mounted editor is one draft. */
 export function useDraft(first: string, of = ""): Draft {
   const place = of === "" ? KEY : `${KEY}.${of}`;
-  const [text, setText] = useState(() => sessionStorage.getItem(place) ?? first);
+  const [text, setText] = useState(() => readKept(place, "sessionStorage") ?? first);
   const change = useCallback((changed: string) => {
-    sessionStorage.setItem(place, changed);
+    keep(place, changed, "sessionStorage");
     setText(changed);
   }, [place]);
-  const forget = useCallback(() => { sessionStorage.removeItem(place); }, [place]);
+  const forget = useCallback(() => { keep(place, null, "sessionStorage"); }, [place]);
   const key = useMemo(() => newKey(String(text.length)), [text]);
   return { text, key, change, forget };
 }

@@ -7,7 +7,7 @@ import type { Job } from "../../api/jobs";
 import { listProfiles, type Profile, type ProfileKind, profileRank } from "../../api/profiles";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useOnceEnded } from "../../hooks/use-once-ended";
-import { clock } from "../../model/format";
+import { moment } from "../../model/format";
 import { isFinal } from "../../model/jobs";
 import "./ranks.css";
 
@@ -63,7 +63,7 @@ function ProfileTable({ profiles }: { profiles: readonly Profile[] }) {
       <tbody>
         {profiles.map((one) => (
           <tr key={one.id}>
-            <td>{clock(one.requestedAt)}</td>
+            <td>{moment(one.requestedAt)}</td>
             <td>{one.rank}</td>
             <td>{one.kind}</td>
             <td><Result profile={one} /></td>
@@ -77,5 +77,5 @@ function ProfileTable({ profiles }: { profiles: readonly Profile[] }) {
 function Result({ profile: { state, message, address, kind, rank, requestedAt } }: { profile: Profile }) {
   if (state === "open") return <span role="status">Being taken…</span>;
   if (address === null) return <span className="bad">{message}</span>;
-  return <><a className="button small" href={address} download aria-label={`Download the ${kind} of rank ${rank}, ${clock(requestedAt)}`}>Download</a> <span className="quiet">{message}</span></>;
+  return <><a className="button small" href={address} download aria-label={`Download the ${kind} of rank ${rank}, ${moment(requestedAt)}`}>Download</a> <span className="quiet">{message}</span></>;
 }

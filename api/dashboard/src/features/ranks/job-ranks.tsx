@@ -4,7 +4,7 @@ import { useState } from "react";
 import type { Measure, RankSample } from "../../api/ranks";
 import { ProblemNotice } from "../../components/problem-notice";
 import { logAddress } from "../../model/addresses";
-import { clock } from "../../model/format";
+import { moment } from "../../model/format";
 import { MEASURE_NAMES } from "../../model/ranks";
 import { RankFacts } from "./rank-facts";
 import { RankGrid } from "./rank-grid";
@@ -70,7 +70,7 @@ interface HistoryProps {
 }
 
 function History({ sample, first, last, at, onAt }: HistoryProps) {
-  const when = `step ${sample.step}, ${clock(sample.at)}`;
+  const when = `step ${sample.step}, ${moment(sample.at)}`;
   return (
     <div className="job-ranks-history">
       <label>

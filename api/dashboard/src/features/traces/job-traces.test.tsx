@@ -89,6 +89,15 @@ test("where spans were left out, a zoom fetches them", async () => {
   await expect.poll(() => screen.queryByText(/are not drawn/)).toBeNull();
 });
 
+test("spans that were not recorded are counted, and no zoom is said to show them", async () => {
+  const { requests } = show({ [`GET ${TRACES}/trace-1/spans`]: () => Response.json(spansWire({ unrecorded: 7000 })) });
+  expect(await screen.findByText("The 7,000 shortest spans of this step were not recorded.")).toBeTruthy();
+  expect(screen.queryByText(/Zoom in/)).toBeNull();
+  (await timeline()).focus();
+  await userEvent.keyboard("+");
+  expect(requests.some(({ url }) => url.searchParams.has("to_us"))).toBe(false);
+});
+
 test("a trace is started, and its progress is shown", async () => {
   let asked = false;
   const { requests } = show({

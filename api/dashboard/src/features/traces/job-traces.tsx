@@ -4,7 +4,7 @@ import { useState } from "react";
 import type { Job } from "../../api/jobs";
 import { perfettoAddress, type StepTime, type Trace } from "../../api/traces";
 import { ProblemNotice } from "../../components/problem-notice";
-import { clock } from "../../model/format";
+import { integer, moment } from "../../model/format";
 import { isFinal } from "../../model/jobs";
 import { PipelineTimeline } from "./pipeline-timeline";
 import { TraceTable } from "./trace-table";
@@ -64,7 +64,7 @@ function TraceView({ job, trace, traces, onTrace }: TraceViewProps) {
       <div className="job-traces-choice">
         <label><span className="label">Trace</span>
           <select value={trace.id} onChange={(event) => { onTrace(event.target.value); }}>
-            {traces.map((one) => <option key={one.id} value={one.id}>{clock(one.requestedAt)}{one.firstStep === null ? "" : `, steps ${one.firstStep} to ${one.lastStep}`}</option>)}
+            {traces.map((one) => <option key={one.id} value={one.id}>{moment(one.requestedAt)}{one.firstStep === null ? "" : `, steps ${one.firstStep} to ${one.lastStep}`}</option>)}
           </select>
         </label>
         {step && (
@@ -100,8 +100,9 @@ function StepView({ job, trace, step }: { job: string; trace: string; step: Step
       )}
       {whole.data && <PipelineTimeline whole={whole.data} detail={detail} bubble={bubble} onRange={onRange} />}
       {whole.data && (detail ?? whole.data).dropped > 0 && (
-        <p className="quiet">The {(detail ?? whole.data).dropped.toLocaleString("en-US")} shortest spans in view are not drawn. Zoom in to see them. The file for Perfetto contains all spans.</p>
+        <p className="quiet">The {integer((detail ?? whole.data).dropped)} shortest spans in view are not drawn. Zoom in to see them. The file for Perfetto contains all recorded spans.</p>
       )}
+      {whole.data && whole.data.unrecorded > 0 && <p className="quiet">The {integer(whole.data.unrecorded)} shortest spans of this step were not recorded.</p>}
     </>
   );
 }
