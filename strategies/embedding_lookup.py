@@ -33,7 +33,10 @@ def lookup(tokens: Tensor, table: Tensor) -> Tensor:
     if isinstance(table, DTensor):
         assert isinstance(tokens, DTensor) and table.placements == (Shard(1),)
         own = lookup(tokens.to_local(), table.to_local())
-        return DTensor.from_local(own, table.device_mesh, [Shard(own.dim() - 1)], run_check=False)
+        # The shape is given, since otherwise a DTensor would assume that all parts are equal.
+        whole = torch.empty(*tokens.shape, table.shape[1], device="meta")
+        placements, shape, stride = [Shard(own.dim() - 1)], whole.shape, whole.stride()
+        return DTensor.from_local(own, table.device_mesh, placements, run_check=False, shape=shape, stride=stride)
     rows: Tensor = kind.apply(tokens, table)  # type: ignore[no-untyped-call]
     return rows
 

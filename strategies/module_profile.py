@@ -30,6 +30,7 @@ from .mesh import Mesh
 from .moved_module import move
 from .parallelize import Recipe, apply_inside, filler, own_parameters
 from .param_shard import Parameter, parameters
+from .pipeline_parallel.forward_only import Tensors
 from .pipeline_parallel.split import blocks_of, keep, used_by
 from .telemetry.device_clock import clock_of
 
@@ -99,7 +100,7 @@ class _Probe:
     def costs(self) -> ModuleCosts:
         """This rank's own numbers."""
         equal = self._recipe.on_meta
-        embed, hidden = self._inner((), self._tokens, first=True)
+        embed, hidden = self._inner((), (self._tokens,), first=True)
         blocks = []
         for block in range(1 if equal else self._blocks):
             found, hidden = self._inner((block,), hidden, first=False)
@@ -115,21 +116,23 @@ class _Probe:
             self._messages([module.gradients for module in (embed, *blocks, head)]),
         )
 
-    def _inner(self, blocks: Collection[int], given: torch.Tensor, first: bool) -> tuple[_Module, torch.Tensor]:
-        """The measurements of these blocks, with the embedding if `first`; and what they return."""
+    def _inner(self, blocks: Collection[int], given: Tensors, first: bool) -> tuple[_Module, Tensors]:
+        """The measurements of these blocks, with the embedding if `first`; and what they pass on."""
         with self._only(blocks, first=first, last=False):
-            found: list[torch.Tensor] = []
+            passed: list[torch.Tensor] = []
 
             def passes() -> None:
-                output = self._model(_leaf(given), **self._more)
-                found[:] = [output.detach()]
-                if output.requires_grad:
-                    torch.autograd.backward(output, torch.ones_like(output))
+                output = self._model(*map(_leaf, given), **self._more)
+                outputs = output if isinstance(output, tuple) else (output,)
+                passed[:] = [one.detach() for one in outputs]
+                learning = [one for one in outputs if one.requires_grad]
+                if learning:
+                    torch.autograd.backward(learning, [torch.ones_like(one) for one in learning])
 
-            took, (output,) = self._timed(passes), found
-            return _Module(took, output.nbytes, self._gradient_bytes()), output
+            took = self._timed(passes)
+            return _Module(took, sum(one.nbytes for one in passed), self._gradient_bytes()), tuple(passed)
 
-    def _head(self, hidden: torch.Tensor) -> _Module:
+    def _head(self, hidden: Tensors) -> _Module:
         """The measurements of the last norm, the head and the loss."""
         recipe = self._recipe
         with self._only((), first=False, last=True):
@@ -137,7 +140,7 @@ class _Probe:
             loss = chunked or recipe.loss
 
             def passes() -> None:
-                torch.autograd.backward(loss(self._model(_leaf(hidden), **self._more), self._targets))
+                torch.autograd.backward(loss(self._model(*map(_leaf, hidden), **self._more), self._targets))
 
             return _Module(self._timed(passes), 0, self._gradient_bytes())
 

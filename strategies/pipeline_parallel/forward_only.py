@@ -2,13 +2,15 @@
 
 Both ends of a message put it into the same round's batch, and every rank runs its rounds in order. So no map of stages to ranks can
 deadlock, even where a send completes only when it is received (NCCL). A round lasts as long as a pass; there are about v·m + p − 1
-of them for m micro-batches, v stages per rank and p ranks.
+of them for m micro-batches, v stages per rank and p ranks. Before its next round a rank waits until what it sent more than p rounds ago
+has left, so that it holds the results of p rounds, whatever m. It waits for earlier rounds alone, so this adds no deadlock.
 
 The naive twin of a schedule, used for validation: torch's ZBV and DualPipeV cannot run without a backward pass (`can't
 steal_bwd_input if this stage doesn't have backward`, torch 2.13).
 """
 
 import functools
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -104,7 +106,7 @@ class ForwardOnly:
     ) -> None:
         given: dict[Pass, Tensors] = {(0, number): tensors for number, (tensors, _) in enumerate(parts)}
         awaited: dict[Pass, _Messages] = {}
-        rounds_sent = []
+        rounds_sent = deque[_Messages]()
         for now in rounds(self._layout, len(parts)):
             leaving: Tensors = ()
             if self._rank in now:
@@ -124,6 +126,8 @@ class ForwardOnly:
             messages = self._exchange(now, leaving)
             awaited |= dict.fromkeys(messages.arriving, messages)
             rounds_sent.append(messages)
+            while len(rounds_sent) > self._layout.pipeline:
+                rounds_sent.popleft().wait()
         for messages in rounds_sent:
             messages.wait()
 

@@ -25,6 +25,7 @@ from .cube import cube_of
 from .cube_apply import apply_cube
 from .grid import grid_of
 from .grid_apply import apply_grid
+from .replaced_parameters import same_weights
 
 
 @runtime_checkable
@@ -42,7 +43,8 @@ class ChunkedStyle(ParallelStyle):
 
 
 def apply_tensor(part: nn.Module, mesh: Mesh, chunks: int = 1) -> None:
-    """Shard `part` over the tensor axis by its model's plan. Raises `Refusal` if it has no plan, or the plan leaves out a parameter.
+    """Shard `part` over the tensor axis by its model's plan. Raises `Refusal` if it has no plan, or the plan leaves out a parameter
+    or shards the places of one weight differently.
 
     `chunks`: of the plan's styles that have them; more than one is refused if none has. Raises `RuntimeError` on a version of torch that
     was not tried.
@@ -65,10 +67,8 @@ def apply_tensor(part: nn.Module, mesh: Mesh, chunks: int = 1) -> None:
     require(functional_collectives.API)
     plan = part.tensor_plan(mesh.layout.sequence)
     _divide(plan, type(part).__name__, chunks)
-    parallelize_module(part, mesh.device_mesh("tensor"), _present(part, plan))
-    tie = getattr(part, "tie", None)
-    if callable(tie):
-        tie()  # sharding replaced parameters one module at a time
+    with same_weights(part):
+        parallelize_module(part, mesh.device_mesh("tensor"), _present(part, plan))
     plain = [
         name
         for name, value in part.named_parameters()

@@ -16,6 +16,7 @@ from torch import nn
 
 from ..layout import Refusal
 from .grid import Grid
+from .replaced_parameters import same_weights
 
 #: Cuts the parameters of a module and replaces its forward pass.
 GridStyle = Callable[[nn.Module, Grid], None]
@@ -44,19 +45,17 @@ def apply_grid(part: nn.Module, grid: Grid) -> None:
 
 def divide(part: nn.Module, plan: Mapping[str, Callable[[nn.Module, Ranks], None]], on: Ranks) -> None:
     """Apply the styles of `plan` to the modules that they match. Raises `Refusal` if the plan leaves out a parameter."""
-    for name, module in list(part.named_modules()):
-        styles = [style for pattern, style in plan.items() if _matches(name, pattern)]
-        if not styles and any(True for _ in module.parameters(recurse=False)):
-            raise Refusal(
-                "layout.tensor",
-                f"the plan of {type(part).__name__} leaves out the parameters of {name}.",
-                "Name every module that has parameters in it.",
-            )
-        for style in styles:
-            style(module, on)
-    tie = getattr(part, "tie", None)
-    if callable(tie):
-        tie()  # each of the tied parameters was replaced
+    with same_weights(part):
+        for name, module in list(part.named_modules()):
+            styles = [style for pattern, style in plan.items() if _matches(name, pattern)]
+            if not styles and any(True for _ in module.parameters(recurse=False)):
+                raise Refusal(
+                    "layout.tensor",
+                    f"the plan of {type(part).__name__} leaves out the parameters of {name}.",
+                    "Name every module that has parameters in it.",
+                )
+            for style in styles:
+                style(module, on)
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -13,6 +13,8 @@ Make = Callable[..., Any]
 MODULE = '''
 import torch
 from torch import nn
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
 
 
 class Bigram(nn.Module):
@@ -157,6 +159,27 @@ class Wrapper(nn.Module):
         return self.inner(tokens)
 
 
+class Planned(nn.Module):
+    """A head that shares the embedding's weight and a frozen norm, with torch's styles for tensor parallelism."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm, self.head = nn.Embedding(256, 8), nn.LayerNorm(8), nn.Linear(8, 256, bias=False)
+        self.head.weight = self.embed.weight
+        with torch.no_grad():
+            self.norm.weight.mul_(0.5).requires_grad_(False)
+
+    def forward(self, tokens):
+        return self.head(self.norm(self.embed(tokens)))
+
+    def tensor_plan(self, sequence):
+        return {
+            "embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+            "norm": SequenceParallel(),
+            "head": ColwiseParallel(input_layouts=Shard(1), use_local_output=False),
+        }
+
+
 class Counting(Bigram):
     def forward(self, tokens):
         self.scale += 1
@@ -279,6 +302,15 @@ def test_any_memory_and_any_use_of_blocks_equals_one_process(
     spec = make_spec({"data": 2, "zero": zero}, model=own(factory), overlap={"bucket_mb": 0.001})
     found, expected = train(spec, root), one_process(spec)
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+def test_torchs_styles_keep_weights_tied_and_frozen(own: Make, root: Path, make_spec: Make, one_process: Make) -> None:
+    spec = make_spec({"tensor": 2}, model=own("Planned"))
+    found, expected = train(spec, root), one_process(spec)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    assert found["parameters"].keys() == {"embed.weight", "norm.bias"}
     for name, value in expected["parameters"].items():
         np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
 

@@ -212,6 +212,7 @@ def _imported(spec: ModelSpec) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise Refusal("model.import", f"{spec.import_} returned a {type(model).__name__}.", "Return an nn.Module.")
     _check_statistics(model)
+    _check_complex(model)
     for module in model.modules():
         if not hasattr(module, "log"):
             module.__dict__["log"] = log
@@ -226,6 +227,18 @@ def _check_statistics(model: nn.Module) -> None:
                 "model.import",
                 f"{name or 'the module'} is a {type(module).__name__} with running statistics, which no checkpoint would have.",
                 "Set track_running_stats to False, or use nn.GroupNorm or nn.LayerNorm.",
+            )
+
+
+def _check_complex(model: nn.Module) -> None:
+    """Raise `Refusal` for complex parameters: the dtypes in which a model and its optimizer compute are real."""
+    for name, value in model.named_parameters():
+        if value.is_complex():
+            raise Refusal(
+                "model.import",
+                f"{name} is a parameter of {value.dtype}, and would lose its imaginary part in the dtype of computation.",
+                "Make the parameter of torch.view_as_real of it, and let forward use torch.view_as_complex; "
+                "what is not trained may be a buffer.",
             )
 
 

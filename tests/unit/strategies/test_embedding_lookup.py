@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shardyard.strategies.embedding_lookup import FEW, Embedding, _kind, _PaddedLookup, lookup
+from shardyard.workers.dry_run.fake_tensors import FakeStore
 from shardyard.workers.models.decoder import PositionTable
 from shardyard.workers.models.norms import LayerNorm, RMSNorm
 
@@ -114,3 +118,25 @@ def test_a_gpu_sums_the_gradients_of_few_and_of_many_tokens_in_fp32(tokens: int)
 
 def apart(found: Any, exact: Any) -> float:
     return float((found.double() - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("shape", [(5,), (2, 7)], ids=str)
+def test_a_table_whose_columns_its_ranks_do_not_divide_has_rows_of_its_width(rank: int, shape: tuple[int, ...]) -> None:
+    """Of 34 columns the last rank has 7, of which torch would conclude that there are 28."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=4)
+    try:
+        mesh = init_device_mesh("cpu", (4,))
+        table = DTensor.from_local(
+            torch.zeros(20, 7 if rank == 3 else 9, dtype=torch.bfloat16),
+            mesh,
+            [Shard(1)],
+            shape=torch.Size((20, 34)),
+            stride=(34, 1),
+        )
+        tokens = DTensor.from_local(torch.zeros(shape, dtype=torch.int64), mesh, [Replicate()])
+        found = lookup(tokens, table)
+        assert isinstance(found, DTensor) and found.shape == (*shape, 34) and found.is_contiguous()
+        assert found.placements == (Shard(len(shape)),)
+    finally:
+        dist.destroy_process_group()

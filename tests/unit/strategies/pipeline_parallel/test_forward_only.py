@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from harness.ranks import group, spawn
 
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.pipeline_parallel.forward_only import header_of, read_header, rounds
@@ -45,3 +46,38 @@ def test_a_header_refuses_what_it_has_no_room_for() -> None:
         header_of([((2,), torch.float32)] * 30)
     with pytest.raises(ValueError, match=r"torch\.complex64; it may be any of torch\.float64"):
         header_of([((2,), torch.complex64)])
+
+
+def test_a_rank_holds_as_many_results_for_many_micro_batches_as_for_few() -> None:
+    """Those of as many rounds as there are ranks."""
+    first, last = spawn(_held, 2, 32)
+    assert first <= 2 and last <= 1
+
+
+def _held(rank: int, world: int, port: int, microbatches: int) -> int:
+    """The most results of this rank's stage that existed when it began with another micro-batch."""
+    import weakref
+
+    import torch
+    from torch import nn
+
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.strategies.pipeline_parallel.forward_only import ForwardOnly
+
+    results: list[weakref.ref[torch.Tensor]] = []
+    counts = []
+
+    class AddOne(nn.Module):
+        def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+            counts.append(sum(one() is not None for one in results))
+            added = numbers + 1
+            results.append(weakref.ref(added))
+            return added
+
+    layout = Layout(pipeline=world)
+    mesh = make_mesh(layout, group(rank, world, port))
+    parts, found = [AddOne() for _ in layout.stages_of(rank)], list[float]()
+    inputs = torch.arange(float(microbatches)).view(-1, 1, 1)
+    ForwardOnly(parts, mesh, microbatches).run(inputs, lambda _, output: found.append(output.item()))
+    assert found in ([], [number + layout.stages for number in range(microbatches)])
+    return max(counts)

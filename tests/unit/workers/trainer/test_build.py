@@ -1,5 +1,6 @@
-"""The start of a trainer beats for as long as it makes the tokens of its corpus, which may take hours."""
+"""What a trainer builds: it beats while it makes tokens, which may take hours, and refuses modules that it cannot train."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import torch
 import torch.distributed as dist
 from harness.models import LLAMA
 
+from shardyard.strategies.layout import Refusal
 from shardyard.strategies.mesh import make_mesh
 from shardyard.workers.data import token_cache
+from shardyard.workers.model_spec import ModelSpec
 from shardyard.workers.spec import Run, TrainSpec
-from shardyard.workers.trainer.build import allocate
+from shardyard.workers.trainer.build import _imported, allocate
 from shardyard.workers.trainer.heartbeat import Heartbeat
 
 
@@ -41,3 +44,23 @@ def test_a_start_beats_while_it_makes_tokens(tmp_path: Path, alone: None, monkey
     assert (heartbeat.phase, heartbeat.step) == ("start", 0)
     (before_writing,) = at
     assert began < before_writing < heartbeat.at, "it beats as it reads the files, and as it writes the tokens"
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_complex_parameter_is_refused(trained: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a real dtype it would be trained without its imaginary part."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "complex_module.py").write_text(
+        "import torch\n"
+        "from torch import nn\n\n\n"
+        "def make(trained):\n"
+        "    module = nn.Module()\n"
+        "    module.filter = nn.ParameterList([nn.Parameter(torch.ones(3, dtype=torch.complex64), trained)])\n"
+        "    return module\n"
+    )
+    model = {"import": "complex_module:make", "code": str(tmp_path), "args": {"trained": trained}}
+    with pytest.raises(Refusal, match=r"filter\.0 is a parameter of torch\.complex64") as refused:
+        _imported(ModelSpec.model_validate(model))
+    assert refused.value.field == "model.import"
+    assert "torch.view_as_real" in refused.value.remedy
+    del sys.modules["complex_module"]
