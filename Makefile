@@ -11,7 +11,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dashboard client sync-client demo docs up down ready checks test budgets test-all lint types layers dashboard-check dashboard-lint dashboard-test system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page bench-memory loss-curves screenshots gpu-check clean
+.PHONY: help venv dashboard client sync-client demo docs up down ready checks checked test budgets test-all lint types layers dashboard-check dashboard-lint dashboard-test system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page bench-memory loss-curves screenshots gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,11 +29,18 @@ up: .venv/.installed-run dashboard ## Start the embedded control plane (API, dis
 down: .venv/.installed-run ## Stop the embedded control plane and its Ray
 	$(BIN)/shardyard down
 
+READY := venv dashboard tools system-deps
+CHECKS := lint types layers dashboard-check
+
 ready: ## Everything that the tests need, set up side by side
-	@$(MAKE) --no-print-directory -j4 --output-sync=target venv dashboard tools system-deps
+	@$(MAKE) --no-print-directory -j4 --output-sync=target $(READY)
 
 checks: ## lint, types, layers and the dashboard's own checks
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types layers dashboard-check
+	@$(MAKE) --no-print-directory -j2 --output-sync=target $(CHECKS)
+
+# pip takes one core for two minutes: the dashboard is built and tested on another meanwhile.
+checked: ## `ready` and `checks`, side by side
+	@$(MAKE) --no-print-directory -j3 --output-sync=target $(READY) $(CHECKS)
 
 # Two processes of tests beside each other (JOBS): files that share a Ray head or a control plane stay in one (tests/conftest.py).
 JOBS ?= 2
@@ -45,13 +52,13 @@ BESIDE = -n $(JOBS) --dist loadscope --no-loadscope-reorder --durations=25 --jun
 # What becomes of files over their time budgets: an assertion on the clock fails no run but the one that is made for it.
 BUDGETS := name
 
-test: ready checks ## All checks, and every test of the core, in at most fifteen minutes on two cores; names files over their time budgets
+test: checked ## All checks, and every test of the core, in at most fifteen minutes on two cores; names files over their time budgets
 	$(PYTEST) -m "not gpu and not full and not timing" $(BESIDE) --maxfail=5 --session-timeout=2700 --budgets=$(BUDGETS) $(PYTEST_ARGS)
 
 budgets: BUDGETS := hold
 budgets: test ## The same run as `make test`; it fails by a file over its time budget (tests/budgets.json)
 
-test-all: ready checks ## All checks and all tests that need no GPU: the whole grids, chaos, nodes, a newcomer; then the timed ones, alone
+test-all: checked ## All checks and all tests that need no GPU: the whole grids, chaos, nodes, a newcomer; then the timed ones, alone
 	SHARDYARD_HANGS=2 $(PATIENT) -m "not gpu and not timing" $(BESIDE) --hypothesis-profile=drawn $(PYTEST_ARGS)
 	$(MAKE) --no-print-directory timing
 
@@ -65,7 +72,7 @@ types: venv ## mypy --strict on our own code
 layers: venv ## The import contracts: api → service → workers → strategies
 	$(BIN)/lint-imports
 
-client: .venv/.installed-run $(UI)/node_modules/.installed ## The dashboard's types of our API, from the API itself (src/api/api.d.ts, committed)
+client: venv $(UI)/node_modules/.installed ## The dashboard's types of our API, from the API itself (src/api/api.d.ts, committed)
 	@mkdir -p build
 	$(BIN)/python -m shardyard.api.cli.commands.openapi > build/openapi.json
 	$(NPM) run --silent client
@@ -77,7 +84,7 @@ dashboard-lint: client ## Types and lint of the dashboard
 	$(NPM) run --silent check
 
 # On two cores vitest has one worker: `make checks` runs it beside the dashboard's lint.
-dashboard-test: client ## Unit tests of the dashboard
+dashboard-test: $(UI)/node_modules/.installed ## Unit tests of the dashboard
 	$(NPM) run --silent test
 
 system-deps: ## Debian's Chromium for the browser tests, where it is missing (needs root or sudo)

