@@ -84,7 +84,7 @@ def of_checkpoint(checkpoint: Folder, tokenizer: str | None = None) -> Writer:
     data = training.get("data") or {}
     packed = training.get("documents") == "packed" or data.get("tokenizer") == ENDING_BYTES
     name = tokenizer or str(training.get("tokenizer") or "bytes")
-    found = _tokenizer(name, arch, packed)
+    found = _tokenizer(name, arch, packed, data.get("tokenizer"))
     if not tokenizer and data.get("tokenizer", found.digest) != found.digest:
         raise Refusal("tokenizer", f"{name} has changed since the training.", "Name the old one with --tokenizer.")
     verify(checkpoint, manifest)
@@ -118,8 +118,9 @@ def _own_tokenizer(folder: Path, arch: Architecture) -> str:
     return "bytes"
 
 
-def _tokenizer(name: str, arch: Architecture, packed: bool = False) -> Tokenizer:
-    found = load_tokenizer(DataSpec(tokenizer=name, documents="packed" if packed else "joined"))
+def _tokenizer(name: str, arch: Architecture, packed: bool = False, digest: str | None = None) -> Tokenizer:
+    """`digest`: that of the training's tokenizer."""
+    found = load_tokenizer(DataSpec(tokenizer=name, documents="packed" if packed else "joined"), lambda: digest)
     if found.vocab > arch.vocab:
         problem = f"{name} has {found.vocab} tokens, but the model has {arch.vocab}."
         raise Refusal("tokenizer", problem, "Name the tokenizer that the model was trained with.")

@@ -18,7 +18,7 @@ from ..ready_ranks import wait_for_all
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
-from .manifest import Manifest
+from .manifest import Manifest, read
 from .reader import load_into
 from .retention import complete, newest, note_corrupt, note_valid, step_of
 from .verify import verify_together
@@ -71,6 +71,23 @@ def restore(
     load_into(found.path, found.manifest, shards, beat, lambda read: _with_retries(read, warn, beat))
     wait_for_all("restored", beat)
     return found
+
+
+def training_before(root: Folder, resume: Folder | None, beat: Callable[[], None] = lambda: None) -> Mapping[str, Any]:
+    """The state beside the tensors of the newest checkpoint below `root` whose manifest can be read, else of `resume`; empty without one.
+
+    No file of it is verified, and no other rank asked. Storage that does not answer is tried again. Raises `StorageError`.
+    """
+
+    def found() -> Mapping[str, Any]:
+        for path in complete(root):
+            with contextlib.suppress(CheckpointError):
+                return read(path).training
+        with contextlib.suppress(CheckpointError):
+            return {} if resume is None else read(newest(resume) or resume).training
+        return {}
+
+    return _with_retries(found, lambda *_: None, beat)
 
 
 def _once(warn: Warn) -> Warn:

@@ -22,7 +22,7 @@ from .position import SampleOrder
 from .shuffle import shuffled
 from .split_lengths import windows
 from .token_cache import prepare
-from .tokenizer import document_end, load_tokenizer
+from .tokenizer import Trained, document_end, load_tokenizer
 from .unigram_baseline import unigram_loss
 
 Rows = slice | Sequence[int] | NDArray[np.integer[Any]]
@@ -92,14 +92,21 @@ def numbers_of(rows: Rows, global_batch: int) -> NDArray[np.int64]:
 
 
 def open_tokens(
-    spec: DataSpec, cache: Path, *, seed: int, global_batch: int, beat: Callable[[], None] = lambda: None
+    spec: DataSpec,
+    cache: Path,
+    *,
+    seed: int,
+    global_batch: int,
+    beat: Callable[[], None] = lambda: None,
+    trained: Trained = lambda: None,
 ) -> Tokens:
-    """The corpus of `spec`; tokenizes it into `cache` first if necessary. Raises `DataError`.
+    """The corpus of `spec`; tokenizes it into `cache` first if necessary. Raises `DataError`, and what `trained` raises.
 
-    `beat` is called as in `prepare`. Raises `Refusal` for documents that cannot be packed.
+    `beat` is called as in `prepare`, `trained` as in `load_tokenizer`. Raises `Refusal` for documents that cannot be packed.
     """
-    end = document_end(spec, load_tokenizer(spec)) if spec.is_packed else None
-    file = prepare(spec, cache, beat)
+    tokenizer = load_tokenizer(spec, trained)
+    end = document_end(spec, tokenizer)
+    file = prepare(spec, cache, beat, tokenizer)
     split_lengths.check(file.tokens, spec)
     train_tokens = split_lengths.training_tokens(file.tokens, spec)
     ids = file.map()

@@ -67,12 +67,14 @@ class TokenFile(BaseModel):
         return np.asarray(np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.tokens,)))
 
 
-def prepare(spec: DataSpec, cache: Path, beat: Callable[[], None] = _no_beat) -> TokenFile:
+def prepare(
+    spec: DataSpec, cache: Path, beat: Callable[[], None] = _no_beat, tokenizer: Tokenizer | None = None
+) -> TokenFile:
     """The tokens of a corpus, from the cache or into it. May be called by many processes at once. Raises `DataError`.
 
-    `beat` is called for each block that is read or written, and while another process has the lock.
+    `beat` is called for each block that is read or written, and while another process has the lock. `tokenizer`: that of `spec`.
     """
-    files, tokenizer = sources(spec, beat=beat), load_tokenizer(spec)
+    files, tokenizer = sources(spec, beat=beat), tokenizer or load_tokenizer(spec)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         before = _stamps([source.path for source in files], beat)

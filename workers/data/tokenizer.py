@@ -7,7 +7,8 @@ text, it is the token, as in Hugging Face's tokenizers: there a document ends, t
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,6 +22,9 @@ from .end_of_text import END_OF_TEXT, end_of_text, usual_end
 from .errors import DataError
 
 Ids = NDArray[np.uint8] | NDArray[np.uint32]
+
+#: Returns the digest that the tokenizer had in an earlier training, whose texts are to end as they did there; None: in none.
+Trained = Callable[[], str | None]
 
 #: The byte that ends packed documents, and the digests of both byte tokenizers.
 END_BYTE: Final = 0xFF
@@ -67,18 +71,22 @@ class ByteTokenizer:
 
 
 class FileTokenizer:
-    """A `tokenizer.json`, or the one in a folder. Its settings for truncation and padding are switched off."""
+    """A `tokenizer.json`, or the one in a folder. Its settings for truncation and padding are switched off.
 
-    def __init__(self, path: Path) -> None:
-        file, content = _read(path)
-        try:
-            self._take(content, file)
-        except (KeyboardInterrupt, SystemExit, MemoryError):
-            raise
-        except BaseException as error:  # the library raises `Exception`; a panic of its Rust code is a `BaseException`
-            raise _invalid(path, str(error)) from error
+    `file`: its path. `end_name`: the name of its end-of-text token. `trained` is called only if that would not be the usual one.
+    """
 
-    def _take(self, content: bytes, file: Path) -> None:
+    def __init__(self, path: Path, trained: Trained = lambda: None) -> None:
+        self.file, content = _read(path)
+        with _refused(path):
+            names = self._take(content)
+        self.end_name, self.digest = _end_and_digest(content, names, self.file, trained)
+        self.end = None if self.end_name is None else names[self.end_name]
+        with _refused(path):
+            self.separator: Ids = self.encode(["\n"])[0] if self.end is None else np.array([self.end], dtype=np.uint32)
+
+    def _take(self, content: bytes) -> dict[str, int]:
+        """Load the content; returns the id of each token's name."""
         from tokenizers import Tokenizer as Loaded
 
         self._tokenizer = Loaded.from_buffer(content)
@@ -88,10 +96,7 @@ class FileTokenizer:
         if not ids:
             raise ValueError("its vocabulary is empty")
         self.vocab = max(len(ids), 1 + max(ids.values()))
-        end = end_of_text(ids, file)
-        self.end = None if end is None else ids[end]
-        self.digest = digest_of(content, None if end == usual_end(ids) else end)
-        self.separator: Ids = self.encode(["\n"])[0] if self.end is None else np.array([self.end], dtype=np.uint32)
+        return ids
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -100,17 +105,28 @@ class FileTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids)))
 
+    def id_of(self, name: str) -> int | None:
+        """The id of the token of this name; None if there is none."""
+        found: int | None = self._tokenizer.token_to_id(name)
+        return found
 
-def digest_of(content: bytes, end: str | None = None) -> str:
-    """The digest of a `tokenizer.json`, by which a training knows it again. `end`: the end of text, where another file names it."""
-    return hashlib.sha256(content if end is None else content + b"\0" + end.encode()).hexdigest()
+
+def _end_and_digest(content: bytes, names: Container[str], file: Path, trained: Trained) -> tuple[str | None, str]:
+    """The name of the token that ends a text, and the digest by which a training knows the tokenizer again.
+
+    The digest is that of the content alone where texts end with the usual name, as all did in versions that read no other file.
+    """
+    usual, end, alone = usual_end(names), end_of_text(names, file), hashlib.sha256(content).hexdigest()
+    if end is None or end == usual or trained() == alone:
+        return usual, alone
+    return end, hashlib.sha256(content + b"\0" + end.encode()).hexdigest()
 
 
-def load_tokenizer(spec: DataSpec) -> Tokenizer:
-    """The tokenizer that `spec.tokenizer` names. Raises `DataError`."""
-    return (
-        ByteTokenizer(spec.is_packed) if spec.tokenizer == "bytes" else FileTokenizer(Path(spec.tokenizer).expanduser())
-    )
+def load_tokenizer(spec: DataSpec, trained: Trained = lambda: None) -> Tokenizer:
+    """The tokenizer that `spec.tokenizer` names. Raises `DataError`, and what `trained` raises."""
+    if spec.tokenizer == "bytes":
+        return ByteTokenizer(spec.is_packed)
+    return FileTokenizer(Path(spec.tokenizer).expanduser(), trained)
 
 
 def document_end(spec: DataSpec, tokenizer: Tokenizer) -> int | None:
@@ -153,10 +169,17 @@ def _read(path: Path) -> tuple[Path, bytes]:
         ) from error
 
 
-def _invalid(path: Path, why: str) -> DataError:
-    return DataError(
-        "invalid_tokenizer",
-        f"{path} is not a tokenizer.json: {why}.",
-        "Save one with the tokenizers library: tokenizer.save(path).",
-        "data.tokenizer",
-    )
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Turns every error of the tokenizers library into a `DataError`."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library raises `Exception`; a panic of its Rust code is a `BaseException`
+        raise DataError(
+            "invalid_tokenizer",
+            f"{path} is not a tokenizer.json: {error}.",
+            "Save one with the tokenizers library: tokenizer.save(path).",
+            "data.tokenizer",
+        ) from error

@@ -21,9 +21,9 @@ from ..checkpoint.errors import CheckpointError
 from ..checkpoint.manifest import Manifest, read
 from ..checkpoint.reader import load_into
 from ..checkpoint.verify import verify
-from ..data.end_of_text import end_of_text, token_text
+from ..data.end_of_text import token_text
 from ..data.errors import DataError
-from ..data.tokenizer import FileTokenizer, digest_of
+from ..data.tokenizer import FileTokenizer
 from ..models.hf_config import Place, config_of, place
 from ..models.presets import Architecture
 from ..models.registry import make
@@ -194,7 +194,7 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
         os.fsync(written.fileno())
 
 
-def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: Path | None) -> None:
+def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: FileTokenizer | None) -> None:
     """config.json, generation_config.json, and the tokenizer."""
     ends = [] if tokenizer is None else _copy_tokenizer(folder, tokenizer)
     end = ends[0] if ends else None
@@ -202,19 +202,20 @@ def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer:
     _write_json(folder / "generation_config.json", {"do_sample": False, "eos_token_id": ends if len(ends) > 1 else end})
 
 
-def _tokenizer_of(training: Mapping[str, Any]) -> Path | None:
+def _tokenizer_of(training: Mapping[str, Any]) -> FileTokenizer | None:
     """The tokenizer.json of the training. None for bytes, and with a message if it is not at its path any more."""
     named, digest = training.get("tokenizer"), (training.get("data") or {}).get("tokenizer")
     if named in (None, "bytes"):
         return None
     path = Path(str(named)).expanduser()
     path = path / "tokenizer.json" if path.is_dir() else path
-    if not path.is_file():
-        problem = "does not exist here"
-    elif digest and digest not in _digests(path):
+    try:
+        found = FileTokenizer(path, lambda: digest)
+        if found.digest == (digest or found.digest):
+            return found
         problem = "has changed since the training"
-    else:
-        return path
+    except DataError:
+        problem = "cannot be read here" if path.exists() else "does not exist here"
     sys.stderr.write(
         f"shardyard: {path} {problem}: the export has no tokenizer. Copy the tokenizer.json of the training into it.\n"
     )
@@ -222,27 +223,15 @@ def _tokenizer_of(training: Mapping[str, Any]) -> Path | None:
     return None
 
 
-def _digests(path: Path) -> tuple[str, ...]:
-    """The digests by which a training may know this tokenizer.json: of its content alone, and with its end of text."""
-    content = digest_of(path.read_bytes())
-    try:
-        return content, FileTokenizer(path).digest
-    except DataError:
-        return (content,)
-
-
-def _copy_tokenizer(folder: Path, source: Path) -> list[int]:
+def _copy_tokenizer(folder: Path, tokenizer: FileTokenizer) -> list[int]:
     """Copy a tokenizer.json with what belongs to it, such as a chat template; returns the ids that end a text or a chat's turn."""
-    from tokenizers import Tokenizer
-
-    shutil.copyfile(source, folder / "tokenizer.json")
-    ids = Tokenizer.from_file(str(source)).get_vocab(with_added_tokens=True)
-    name = end_of_text(ids, source)
-    own = {} if name is None else {"eos_token": name}
-    config = own | _copy_companions(folder, source) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    shutil.copyfile(tokenizer.file, folder / "tokenizer.json")
+    own = {} if tokenizer.end_name is None else {"eos_token": tokenizer.end_name}
+    config = own | _copy_companions(folder, tokenizer.file) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     _write_json(folder / "tokenizer_config.json", config)
-    ends = [end for end in (name, config.get("eos_token")) if isinstance(end, str) and end in ids]
-    return list(dict.fromkeys(int(ids[end]) for end in ends))
+    turn = config.get("eos_token")
+    ends = (tokenizer.end, tokenizer.id_of(turn) if isinstance(turn, str) else None)
+    return list(dict.fromkeys(end for end in ends if end is not None))
 
 
 def _copy_companions(folder: Path, tokenizer: Path) -> dict[str, Any]:

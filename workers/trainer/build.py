@@ -20,6 +20,7 @@ from ...strategies.pipeline_parallel.stage_shapes import stage_shapes
 from ...strategies.precision import PRECISIONS, Precision, loss_scale_for
 from ...strategies.sample_loss import SampleLoss
 from ...strategies.telemetry.current import log
+from ..checkpoint.restore import training_before
 from ..data.dataset import Tokens, open_tokens
 from ..data.own_source import OwnSamples, open_samples
 from ..model_spec import ModelSpec
@@ -29,6 +30,7 @@ from ..models.presets import Architecture
 from ..models.registry import make
 from ..ready_ranks import wait_for_all
 from ..spec import Run, TrainSpec
+from ..storage.open_folder import folder_at
 from .cpu_share import use_all_own_cores
 from .device_facts import decided
 from .first_values import FirstValues
@@ -105,7 +107,13 @@ def _opened(run: Run, beat: Callable[[], None]) -> Tokens | OwnSamples:
     if spec.data.is_own:
         beat()  # the user's code gets a hang's whole limit
         return open_samples(spec)
-    return open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch, beat=beat)
+
+    def trained() -> str | None:
+        resume = None if run.resume is None or spec.resume_data == "restart" else folder_at(run.resume)
+        before = training_before(folder_at(run.checkpoints), resume, beat)
+        return (before.get("data") or {}).get("tokenizer")
+
+    return open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch, beat=beat, trained=trained)
 
 
 def compose(

@@ -1,5 +1,6 @@
 """A model writes what transformers' forward passes say, from its checkpoint as from its export; a seed draws the same text again."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,16 @@ def test_a_tokenizer_that_has_changed_is_refused_unless_it_is_named(tmp_path: Pa
         of_checkpoint(checkpoint)
     assert "--tokenizer" in refused.value.remedy
     assert of_checkpoint(checkpoint, str(path)).tokenizer.vocab == 201
+
+
+def test_a_text_ends_as_in_a_training_of_an_older_version(tmp_path: Path) -> None:
+    """It took the usual name, whatever the tokenizer_config.json names."""
+    path = words(tmp_path / "tokenizer.json", 200)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "w1"}')
+    save_model_checkpoint(tmp_path, 1, str(path), digest=hashlib.sha256(path.read_bytes()).hexdigest())
+    save_model_checkpoint(tmp_path, 2, str(path), digest=FileTokenizer(path).digest)
+    found = [of_checkpoint(folder_at(str(checkpoint_path(tmp_path, step)))).tokenizer.end for step in (1, 2)]
+    assert found == [0, 1]
 
 
 def test_an_export_without_its_tokenizer_is_not_read_as_bytes(tmp_path: Path) -> None:

@@ -61,6 +61,17 @@ def test_each_block_and_each_part_beats(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(beats) >= manifest.bytes / 1024 + 2
 
 
+def test_the_training_before_is_of_the_newest_manifest_that_can_be_read(tmp_path: Path) -> None:
+    root, other = LocalFolder(str(tmp_path / "own")), LocalFolder(str(tmp_path / "other"))
+    assert restore.training_before(root, None) == restore.training_before(root, other) == {}
+    saved(other, 7, torch.zeros(2))
+    assert restore.training_before(root, other) == restore.training_before(root, folder(other, 7)) == {"step": 7}
+    for step in (1, 2, 3):
+        saved(root, step, torch.zeros(2))
+    (tmp_path / "own" / "step-00000003" / "manifest.json").write_text("{}")
+    assert restore.training_before(root, other) == {"step": 2}
+
+
 def test_each_try_at_storage_that_does_not_answer_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[int] = []
 

@@ -8,6 +8,7 @@ from shardyard.strategies.layout import Refusal
 from shardyard.workers.data.errors import DataError
 from shardyard.workers.data.tokenizer import document_end, load_tokenizer, vocab_size
 from shardyard.workers.spec import DataSpec
+from shardyard.workers.storage.errors import StorageUnreachable
 
 
 @pytest.fixture
@@ -64,6 +65,35 @@ def test_an_end_of_text_that_another_file_names_is_in_the_digest(tmp_path: Path)
     assert (alone.end, other.end, other.separator.tolist()) == (0, 1, [1])
     assert other.digest != alone.digest
     assert load_tokenizer(DataSpec(tokenizer=str(tmp_path))).digest == other.digest
+
+
+def test_texts_end_as_in_the_training_that_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    Tokenizer(models.WordLevel({"</s>": 0, "<eos>": 1, "[UNK]": 2}, unk_token="[UNK]")).save(str(path))
+    spec = DataSpec(tokenizer=str(path))
+    before = load_tokenizer(spec)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<eos>"}')
+    continued, other = (load_tokenizer(spec, lambda digest=digest: digest) for digest in (before.digest, "another"))  # type: ignore[misc]
+    assert (continued.end, continued.separator.tolist(), continued.digest) == (0, [0], before.digest)
+    assert (other.end, other.digest) == (1, load_tokenizer(spec).digest)
+
+
+def test_storage_that_cannot_say_it_is_no_invalid_tokenizer(tmp_path: Path) -> None:
+    Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "a"}')
+
+    def away() -> str | None:
+        raise StorageUnreachable("no answer")
+
+    with pytest.raises(StorageUnreachable):
+        load_tokenizer(DataSpec(tokenizer=str(tmp_path)), away)
+
+
+def test_the_training_that_is_continued_is_asked_only_where_it_matters(trained: Path) -> None:
+    """It may have to be read from a bucket."""
+    asked: list[str] = []
+    load_tokenizer(DataSpec(tokenizer=str(trained)), lambda: asked.append("again"))  # type: ignore[func-returns-value]
+    assert not asked
 
 
 def test_packed_bytes_end_with_a_byte_that_no_text_has() -> None:

@@ -1,5 +1,6 @@
 """What an export has beside its weights: the tokenizer with all that belongs to it, as transformers reads it back."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 from harness.stored_checkpoints import checkpoint_path, save_model_checkpoint
 
-from shardyard.workers.data.tokenizer import FileTokenizer, digest_of
+from shardyard.workers.data.tokenizer import FileTokenizer
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at
 
@@ -83,18 +84,18 @@ def test_each_file_is_a_sign_of_life(tmp_path: Path) -> None:
     assert made.files > 1 and len(beats) > made.files, "those that are verified, and those that are written"
 
 
-@pytest.mark.parametrize("before", ["now", "by an older version"])
-def test_the_end_of_text_is_that_of_the_training(tmp_path: Path, published: Path, before: str) -> None:
-    """Here no template uses the eos_token, so texts end with it. An older version did not look for it."""
+@pytest.mark.parametrize(("before", "ends"), [("now", 2), ("by an older version", [0, 2])])
+def test_the_end_of_text_is_that_of_the_training(tmp_path: Path, published: Path, before: str, ends: Any) -> None:
+    """Here no template uses the eos_token, so texts end with it. An older version took the usual name."""
     path = published / "tokenizer.json"
-    digest = FileTokenizer(path).digest if before == "now" else digest_of(path.read_bytes())
+    digest = FileTokenizer(path).digest if before == "now" else hashlib.sha256(path.read_bytes()).hexdigest()
     save_model_checkpoint(tmp_path, 1, tokenizer=str(path), digest=digest)
     made = Path(export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
-    assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == 2
+    assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == ends
     assert FileTokenizer(made).digest == FileTokenizer(path).digest
 
 
-@pytest.mark.parametrize("now", ["the same", "changed", "gone"])
+@pytest.mark.parametrize("now", ["the same", "changed", "no tokenizer", "gone"])
 def test_only_the_tokenizer_of_the_training_is_exported(
     now: str, tmp_path: Path, published: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +103,8 @@ def test_only_the_tokenizer_of_the_training_is_exported(
     save_model_checkpoint(tmp_path, 1, tokenizer=str(published), digest=FileTokenizer(path).digest)
     if now == "changed":
         path.write_text(path.read_text() + " ")
+    elif now == "no tokenizer":
+        path.write_text("{}")
     elif now == "gone":
         path.unlink()
     made = Path(export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)

@@ -1,5 +1,6 @@
 """What a trainer builds: it beats while it makes tokens, which may take hours, and refuses modules that it cannot train."""
 
+import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +9,17 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness.models import LLAMA
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from shardyard.strategies.layout import Refusal
 from shardyard.strategies.mesh import make_mesh
+from shardyard.workers.checkpoint.manifest import Manifest, text
 from shardyard.workers.data import token_cache
+from shardyard.workers.data.dataset import Tokens
 from shardyard.workers.model_spec import ModelSpec
 from shardyard.workers.spec import Run, TrainSpec
-from shardyard.workers.trainer.build import _imported, allocate
+from shardyard.workers.storage.local_folder import LocalFolder
+from shardyard.workers.trainer.build import _imported, _opened, allocate
 from shardyard.workers.trainer.heartbeat import Heartbeat
 
 
@@ -44,6 +49,38 @@ def test_a_start_beats_while_it_makes_tokens(tmp_path: Path, alone: None, monkey
     assert (heartbeat.phase, heartbeat.step) == ("start", 0)
     (before_writing,) = at
     assert began < before_writing < heartbeat.at, "it beats as it reads the files, and as it writes the tokens"
+
+
+@pytest.mark.parametrize(
+    ("saved", "resumed", "data", "end"),
+    [
+        (False, False, "continue", 1),
+        (True, False, "continue", 0),
+        (False, True, "continue", 0),
+        (False, True, "restart", 1),
+        (True, True, "restart", 0),
+    ],
+)
+def test_texts_end_as_in_the_checkpoint_that_is_continued(
+    saved: bool, resumed: bool, data: str, end: int, tmp_path: Path
+) -> None:
+    """An older version saved it, which took the usual name as the end of a text. Restarted data end as in a new job."""
+    tokenizer = Tokenizer(models.WordLevel({"</s>": 0, "<eos>": 1, "a": 2}, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    digest = hashlib.sha256((tmp_path / "tokenizer.json").read_bytes()).hexdigest()
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<eos>"}')
+    (tmp_path / "corpus.txt").write_text("a " * 999)
+    for name in ["own"] * saved + ["other"] * resumed:
+        folder = LocalFolder(str(tmp_path / name / "step-00000001"))
+        folder.publish("manifest.json", text(Manifest(1, {"data": {"tokenizer": digest}}, {}, {})))
+    text_of = {"source": "text", "files": [str(tmp_path / "corpus.txt")], "tokenizer": str(tmp_path), "seq_len": 16}
+    resume = {"resume_from": "/other", "resume_data": data} if resumed else {}
+    spec = TrainSpec.model_validate({"model": LLAMA, "data": text_of, "steps": 2, "global_batch": 2, **resume})
+    run = Run(job="a", train=spec, checkpoints=str(tmp_path / "own"), cache=tmp_path / "cache")
+    tokens = _opened(run.model_copy(update={"resume": str(tmp_path / "other") if resumed else None}), lambda: None)
+    assert isinstance(tokens, Tokens) and tokens.held_out[-1] == end
+    assert (tokens.order.tokenizer == digest) == (end == 0)
 
 
 @pytest.mark.parametrize("trained", [True, False])
