@@ -60,6 +60,7 @@ from .p2p_trace import seen
 from .schedule_order import Order, alternating_order, delayed_order, order_of
 from .simulator import Timeline, evenly, simulate
 from .stage_shapes import Examples, FoundShapes, StageShapes
+from .weight_passes import explained
 from .zero_bubble import HANDCRAFTED, passes
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -78,12 +79,13 @@ class OwnStage(PipelineStage):
     """A stage whose passes count as its rank's busy time, while the schedule around them waits for neighbours.
 
     `data` is informed of passes that set gradients of weights without calling hooks, and within `last` of the stage's last pass. `pairs`
-    has the groups over which its messages go, as `Mesh.pairs`.
+    has the groups over which its messages go, as `Mesh.pairs`. `schedule`: its name in the layout.
     """
 
     data: DataStrategy
     last: Callable[[], AbstractContextManager[None]]
     pairs: Mapping[int, dist.ProcessGroup]
+    schedule: str
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         span = current().tracer.span("forward", FORWARD, fwd_chunk_id, self.stage_index)
@@ -104,7 +106,9 @@ class OwnStage(PipelineStage):
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: Any = False) -> Any:
         ending = self.last() if last_backward else nullcontext()
-        with current().clock.busy, current().tracer.span("weight", WEIGHT, bwd_chunk_id, self.stage_index), ending:
+        span = current().tracer.span("weight", WEIGHT, bwd_chunk_id, self.stage_index)
+        refusing = explained(self.submod, self.backward_state[bwd_chunk_id][1], self.schedule)
+        with current().clock.busy, span, ending, refusing:
             given = super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
             self.data.collect()
             return given
@@ -175,6 +179,7 @@ class Pipeline(Runner):
         ]
         self._last_passes = LastPasses([list(part.parameters()) for part in parts], data)
         for number, stage in enumerate(stages):
+            stage.schedule = layout.schedule
             stage.data, stage.last, stage.pairs = data, partial(self._last_passes.of, number), mesh.pairs
         self._schedule = _make(layout, stages, self._microbatches, self._loss_of)
         self._pair = overlapped_pair(self._schedule, stages, parts, layout, mesh.device)

@@ -50,10 +50,8 @@ def split(model: nn.Module, stage: int, layout: Layout, costs: ModuleCosts) -> n
             f"the first stage has no block, and what {type(model).__name__} begins with belongs to blocks (used_by)."
         )
         raise Refusal("layout.pipeline", message, "Give the first stage a block, or leave blocks out.")
-    if splits_backward(layout):
-        if _share_inside(model, stages):
-            raise cannot_split(layout)
-        _check_everywhere(model, stages, layout)
+    if splits_backward(layout) and _share_inside(model, stages):
+        raise cannot_split(layout)
     note_ties(model, _ties(model, stage, stages))
     keep(model, stages[stage], stage == 0, stage == layout.stages - 1)
     return model
@@ -112,29 +110,16 @@ def _ties(model: nn.Module, stage: int, stages: Sequence[range]) -> dict[str, Ti
 
 
 def _share_inside(model: nn.Module, stages: Sequence[range]) -> bool:
-    """Whether two blocks of one stage use the same trained weight. The first stage does not count: its backward passes are whole."""
+    """Whether two blocks of one stage share a trained weight, by what the model says. The first stage's backward passes are whole.
+
+    What else uses a weight, the graph of the first step shows (`weight_passes.py`).
+    """
     trained = [(name, value) for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad]
     places, owners = _places(model, stages), {_owner(name) for name, _ in trained}
     users = [[f"blocks.{user}" for user in given] for name, given in used_by(model).items() if name in owners]
     users += [[owner for owner in {_owner(name) for name in same} if owner in places] for same in _names(trained)]
     counts = (Counter(places[one] for one in each if one.startswith("blocks.")) for each in users)
     return any(count > 1 for each in counts for (stage,), count in each.items() if stage)
-
-
-def _check_everywhere(model: nn.Module, stages: Sequence[range], layout: Layout) -> None:
-    """Raise `Refusal` for a trained weight on every stage if a later one has several blocks: any of them may use it."""
-    places = _places(model, stages)
-    trained = (name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad)
-    found = next((name for name in trained if _owner(name) not in places), None)
-    if found is not None and any(len(part) > 1 for part in stages[1:]):
-        owner = _owner(found)
-        raise Refusal(
-            "layout.schedule",
-            f"{layout.schedule} splits the backward pass, and torch cannot split that of blocks which share a weight. {found} of "
-            f"{type(model).__name__} is on every stage, so that all blocks may use it.",
-            f"Name the blocks that use it, such as used_by = {{{owner!r}: [{list(blocks_of(model))[-1]!r}]}}, or set layout.schedule "
-            "to interleaved, 1f1b or gpipe.",
-        )
 
 
 def _names(values: Iterable[tuple[str, nn.Parameter]]) -> Iterable[list[str]]:

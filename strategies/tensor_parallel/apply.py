@@ -25,7 +25,7 @@ from .cube import cube_of
 from .cube_apply import apply_cube
 from .grid import grid_of
 from .grid_apply import apply_grid
-from .replaced_parameters import same_weights
+from .replaced_parameters import left_out, same_weights
 
 
 @runtime_checkable
@@ -75,11 +75,7 @@ def apply_tensor(part: nn.Module, mesh: Mesh, chunks: int = 1) -> None:
         if not isinstance(value, DTensor) and name not in manual_shards(part)
     ]
     if plain:
-        raise Refusal(
-            "layout.tensor",
-            f"the tensor plan of {type(part).__name__} leaves out {plain[0]}.",
-            "Name every parameter in it.",
-        )
+        raise left_out(part, plain[0])
 
 
 def _divide(plan: dict[str, ParallelStyle], model: str, chunks: int) -> None:

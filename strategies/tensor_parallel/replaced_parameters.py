@@ -17,7 +17,7 @@ from ..param_shard import Placed, manual_shards
 def same_weights(part: nn.Module) -> Iterator[None]:
     """Replace parameters of `part` inside. Afterwards what was one weight is one again, and what was frozen is.
 
-    Raises `Refusal` if the places of one weight are sharded differently.
+    Raises `Refusal` if the places of one weight are sharded differently, or some of them are not sharded.
     """
     weights = _weights(part)
     yield
@@ -46,6 +46,9 @@ def _share(
 ) -> None:
     """Make the first of `names` the parameter of all of them."""
     first, *others = names
+    plain = [name for name in names if not isinstance(now[name], DTensor) and name not in by_hand]
+    if plain and len(plain) < len(names):
+        raise left_out(part, plain[0])
     for name in others:
         if _sharding(now[name], by_hand.get(name)) != _sharding(now[first], by_hand.get(first)):
             raise Refusal(
@@ -56,6 +59,12 @@ def _share(
             )
         owner, _, key = name.rpartition(".")
         setattr(part.get_submodule(owner), key, now[first])
+
+
+def left_out(part: nn.Module, name: str) -> Refusal:
+    """What refuses a tensor plan that does not shard the parameter `name` of `part`."""
+    message = f"the tensor plan of {type(part).__name__} leaves out {name}."
+    return Refusal("layout.tensor", message, "Name every parameter in it.")
 
 
 def _sharding(value: nn.Parameter, placed: Placed | None) -> object:

@@ -150,6 +150,21 @@ class Permuting(Staged):
         self.blocks = nn.ModuleDict({str(n): Permuted(8) for n in range(4)})
 
 
+class Finished(Staged):
+    """With a last norm that is on every stage, as it has a name of its own; the last block uses it too if `twice`."""
+
+    def __init__(self, twice=False):
+        super().__init__()
+        self.ln_f, self.twice = self.norm, twice
+        del self.norm
+
+    def forward(self, x, tokens=None):
+        x, tokens = (x, tokens) if self.embed is None else (self.embed(x), x)
+        for name, block in self.blocks.items():
+            x = block(self.ln_f(x) if self.twice and name == "3" else x, tokens)
+        return (x, tokens) if self.head is None else self.head(self.ln_f(x))
+
+
 class Wrapper(nn.Module):
     def __init__(self):
         super().__init__()
@@ -251,6 +266,27 @@ def test_stages_send_gradients_of_any_strides(
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
     for name, value in expected["parameters"].items():
         np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.full
+def test_a_weight_on_every_stage_has_a_split_backward_pass_where_it_has_one_place(
+    own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    layout = {"pipeline": {"stages": 2, "blocks": [2, 2]}, "schedule": "zb-h1", "micro_batch": 2}
+    spec = make_spec(layout, model=own("Finished"))
+    found, expected = train(spec, root), one_process(spec)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    spec = make_spec(layout, model=own("Finished", twice=True))
+    with pytest.raises(RuntimeError, match=r"layout\.schedule: zb-h1 splits .*: ln_f\.weight of Finished"):
+        train(spec, root)
+    spec = make_spec(
+        {"pipeline": {"stages": 2, "blocks": [3, 1]}, "schedule": "zb-h1", "micro_batch": 2},
+        model=own("Finished", twice=True),
+    )
+    with pytest.raises(RuntimeError, match=r"layout\.schedule: zb-h1 splits"):
+        train(spec, root)
 
 
 @pytest.mark.parametrize(

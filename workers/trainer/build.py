@@ -245,7 +245,7 @@ def _check_complex(model: nn.Module) -> None:
             raise Refusal(
                 "model.import",
                 f"{name} is a parameter of {value.dtype}, and would lose its imaginary part in the dtype of computation.",
-                "Make the parameter of torch.view_as_real of it, and let forward use torch.view_as_complex; "
+                "Make the parameter of torch.view_as_real of it, and let forward use torch.view_as_complex(parameter.float()); "
                 "what is not trained may be a buffer.",
             )
 

@@ -4,9 +4,9 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useLocation } from "wouter";
 import { listNodes } from "../api/nodes";
 import { SIGNED_IN } from "../api/query-client";
-import { getServer } from "../api/server";
 import { signOut } from "../api/session";
 import { Keyboard } from "../features/keyboard/keyboard";
+import { useServer } from "../hooks/use-server";
 import { THEMES, type Theme, useTheme } from "../hooks/use-theme";
 import { capacity } from "../model/nodes";
 import "./top-bar.css";
@@ -74,8 +74,8 @@ const THEME_NAMES: Readonly<Record<Theme, string>> = { system: "System theme", l
 /** Shown where the control plane needs a sign-in. */
 function SignOut() {
   const client = useQueryClient();
-  const { data } = useQuery({ queryKey: ["server"], queryFn: ({ signal }) => getServer(signal), staleTime: Infinity });
+  const server = useServer();
   const leave = useMutation({ mutationFn: signOut, onSuccess: () => { client.setQueryData(SIGNED_IN, false); } });
-  if (!data?.authentication) return null;
+  if (!server?.authentication) return null;
   return <button className="button small" disabled={leave.isPending} onClick={() => { leave.mutate(); }}>Sign out</button>;
 }

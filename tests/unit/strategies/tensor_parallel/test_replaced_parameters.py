@@ -62,6 +62,14 @@ def test_a_weight_that_its_places_shard_differently_is_refused(mesh: DeviceMesh)
     assert refused.value.field == "layout.tensor"
 
 
+def test_a_plan_that_leaves_out_a_place_of_a_weight_is_refused_by_its_name(mesh: DeviceMesh) -> None:
+    with (
+        pytest.raises(Refusal, match=r"the tensor plan of Tied leaves out head\.weight"),
+        same_weights(model := Tied()),
+    ):
+        parallelize_module(model, mesh, {"embed": RowwiseParallel(), "norm": SequenceParallel()})
+
+
 def test_a_weight_that_is_sharded_by_hand_stays_one_where_its_places_are_alike() -> None:
     rows, columns = (DimShard("tensor", dim, 2, 0) for dim in (0, 1))
     model = Tied()

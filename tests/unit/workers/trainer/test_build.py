@@ -99,5 +99,9 @@ def test_a_complex_parameter_is_refused(trained: bool, tmp_path: Path, monkeypat
     with pytest.raises(Refusal, match=r"filter\.0 is a parameter of torch\.complex64") as refused:
         _imported(ModelSpec.model_validate(model))
     assert refused.value.field == "model.import"
+    parameter = torch.nn.Parameter(torch.view_as_real(torch.ones(3, dtype=torch.complex64))).bfloat16()
+    filtered = torch.view_as_complex(parameter.float())  # what the remedy says
     assert "torch.view_as_real" in refused.value.remedy
+    assert "torch.view_as_complex(parameter.float())" in refused.value.remedy
+    assert filtered.grad_fn is not None
     del sys.modules["complex_module"]

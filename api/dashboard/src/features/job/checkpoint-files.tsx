@@ -2,6 +2,7 @@
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { type Checkpoint, listCheckpointFiles } from "../../api/checkpoints";
+import { isRetryable } from "../../api/http";
 import type { Job } from "../../api/jobs";
 import { CopyableText } from "../../components/copyable-text";
 import { ProblemNotice } from "../../components/problem-notice";
@@ -13,7 +14,7 @@ export function CheckpointFiles({ job, checkpoint: { step }, onClose }: { job: J
     queryFn: ({ pageParam, signal }) => listCheckpointFiles(job.id, step, pageParam, signal),
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next,
-    retry: false, // the control plane itself has asked storage again
+    retry: (count, error) => count < 1 && isRetryable(error) && error.code === "unreachable", // one that answers has asked storage again itself
   });
   const files = query.data?.pages.flatMap((page) => page.files) ?? [];
   return (

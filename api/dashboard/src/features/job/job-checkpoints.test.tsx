@@ -1,4 +1,4 @@
-import { screen, within } from "@testing-library/react";
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
@@ -180,6 +180,25 @@ test("storage that is slow is waited for as long as the control plane does, once
   expect(await screen.findByText("Storage does not answer")).toBeTruthy();
   expect(requests.filter(({ url }) => url.pathname.endsWith("/files"))).toHaveLength(1);
   expect(Math.max(...limit.mock.calls.map(([ms]) => ms))).toBeGreaterThan(150_000);
+});
+
+test("the files are asked for once more where the connection to the control plane is lost", async () => {
+  let reached = false;
+  const requests = given({
+    ...CHECKPOINTS,
+    "GET /v1/jobs/job-1/checkpoints/100/files": () => {
+      if (!reached) return new Response(new ReadableStream({ start: (body) => { body.error(new TypeError("The connection is lost")); } }));
+      return Response.json({ step: 100, digest: "d", items: [{ path: "weights", bytes: 7, sha256: "0" }], next: null });
+    },
+  });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
+  const button = await screen.findByRole("button", { name: "Files step 100" });
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"], shouldAdvanceTime: true });
+  fireEvent.click(button);
+  await waitFor(() => { expect(requests.filter(({ url }) => url.pathname.endsWith("/files"))).toHaveLength(1); });
+  reached = true;
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(await screen.findByRole("link", { name: "Download weights" })).toBeTruthy();
 });
 
 test("one is pinned, and named as a version of a model", async () => {
