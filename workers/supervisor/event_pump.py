@@ -45,7 +45,10 @@ from .trace_orders import TraceOrders
 
 @dataclass(frozen=True)
 class PumpedEvent:
-    """One event of a rank and its consequences. None, False: no consequence."""
+    """One event of a rank and its consequences. None, False: no consequence.
+
+    `beside`: it is of what goes on beside the rank's trainer, and no sign of it.
+    """
 
     number: int
     step: int | None = None
@@ -54,6 +57,7 @@ class PumpedEvent:
     exited: bool = False
     failed: bool = False
     failure: Failure | None = None
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,14 +155,20 @@ class EventPump:
         for ranks in self.merger.leave(rank):
             self._watch_step(ranks, members)
 
-    async def drain(self, members: Sequence[Member], timeout_s: float, most_s: float = 0.0) -> list[Member]:
+    async def drain(
+        self,
+        members: Sequence[Member],
+        timeout_s: float,
+        most_s: float = 0.0,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> list[Member]:
         """Pull what trainers that were ended have left, and emit it; returns the members without a report of their trainer's exit.
 
-        A full spool takes it, too: a rank that could not report would be taken for one that is lost, with its snapshots. Ranks that still
-        report have more than `timeout_s`, up to `most_s`.
+        A full spool takes it, too: a rank that could not report would be taken for one that is lost, with its snapshots. Trainers of which
+        there still is news have more than `timeout_s`, up to `most_s`, while `goes_on()`.
         """
         with self._gate.held_open():
-            late = await drain(members, timeout_s, most_s)
+            late = await drain(members, timeout_s, most_s, goes_on)
         self.merger.flush()  # what waits for ranks that will not report any more
         self._emit_sample(self.watch.samples.flush(), members)
         self._emit_system(self.system.flush())
@@ -168,7 +178,7 @@ class EventPump:
         found = read(LogEvent, event["data"])
         if found.stream in (STREAM, GATE_STREAM):  # of what a user does beside the rank
             self.merger.log(event)
-            return PumpedEvent(event["seq"])
+            return PumpedEvent(event["seq"], beside=True)
         member.log.extend(found.lines)
         member.watchdog = member.watchdog or watchdog_line(found.lines)
         self.merger.log(event)
@@ -197,7 +207,7 @@ class EventPump:
 
     def _take_system(self, _: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         self._emit_system(self.system.take(member.rank, member.node, event["data"]), event["ts"])
-        return PumpedEvent(event["seq"])
+        return PumpedEvent(event["seq"], beside=True)
 
     def _emit_system(self, samples: Sequence[SystemEvent], ts: float | None = None) -> None:
         """No progress, and, with samples of steps, the first to be left out while the dispatcher takes no events."""

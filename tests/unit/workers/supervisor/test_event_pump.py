@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import copy
 from typing import Any
 
 import pytest
@@ -249,96 +248,20 @@ async def test_what_ended_trainers_have_left_is_pulled_though_the_spool_is_full(
     assert [list(one["data"]["lines"]) for one in spool.take(0)][1:] == [["last words"]]
 
 
-class Backlog(Rank):
-    """Has all of these events in one batch, and counts heartbeats, which its actor does not answer."""
-
-    def __init__(self, events: list[Event]) -> None:
-        super().__init__(copy.deepcopy(events))
-        self.heartbeat, self.beats = Call(self._beat), 0
-
-    async def _beat(self) -> None:
-        self.beats += 1
-        raise TimeoutError("no answer")
-
-
-def steps(*numbers: int, again: int = 0) -> list[Event]:
-    """The first `again` of these steps are reported once more."""
-    return [
-        event(at, "step", step=step, step_s=0.1, loss=2.0, **({"again": True} if at <= again else {}))
-        for at, step in enumerate(numbers, 1)
-    ]
-
-
-async def pull_all(gang: Gang) -> None:
-    """Each event is applied to its member as `repair.py` does."""
-
-    async def follow(member: Member) -> None:
-        async with contextlib.aclosing(gang.pump.pull_rank(gang.members, member, None)) as taken:
-            async for one in taken:
-                assert isinstance(one, PumpedEvent)
-                member.pulled, member.exited = one.number, one.exited
-                member.done = member.done or one.done
-
-    for member in gang.members:
-        member.reader = asyncio.create_task(follow(member))
-    assert await gang.pump.drain(gang.members, PATIENCE_S) == []
-
-
-async def test_ranks_with_a_backlog_take_turns_and_keep_their_leases() -> None:
-    """After a long absence of the dispatcher each rank has thousands of steps. The journal has those that some ranks have yet to report."""
-    open_steps: list[int] = []
-
-    class Turns(Written):
-        async def settled(self, gather_s: float = 0.0) -> None:
-            open_steps.append(len(gang.merger.to_state().open_steps))
-            await asyncio.sleep(0.01)
-
-    journal = Turns(Spool(1 << 20))
-    gang = Gang(GangSpec("shardyard-a-1", {}, 2, lease_s=0.03), journal, journal.spool, GangSecrets(False))
-    gang.pump._steps_of_a_turn = 16
-    actors = [Backlog([*steps(*range(1, 101)), event(101, "exit", status=-9, generation=1)]) for _ in range(2)]
-    gang.members += [Member(rank, handle=RankHandle(actor)) for rank, actor in enumerate(actors)]
-    await pull_all(gang)
-    assert max(open_steps) <= 16 and all(actor.beats >= 1 for actor in actors)
-    emitted = [one["data"]["step"] for one in journal.spool.newer(0) if one["kind"] == "step"]
-    assert emitted == list(range(1, 101)) and gang.merger.to_state().open_steps == {}
-
-
-@pytest.mark.parametrize("other", ["is done", "never steps", "was far ahead when the supervisor began"])
-async def test_no_rank_waits_for_the_steps_of_another_one(other: str) -> None:
-    """Rank 0 reports steps again after a restore, and may then be hundreds of events behind the others."""
+async def test_what_goes_on_beside_a_trainer_does_not_lengthen_the_wait_for_its_end() -> None:
+    """A process in a call of the kernel cannot be killed, and its node's use is sampled on."""
     journal = Written(Spool(1 << 20))
-    gang = Gang(GangSpec("shardyard-a-1", {}, 2), journal, journal.spool, GangSecrets(False))
-    gang.pump._steps_of_a_turn = 16
-    if other.startswith("was"):
-        for ahead in steps(*range(51, 151)):
-            gang.merger.step(1, ahead)
-    theirs = steps(*range(51, 151)) if other == "is done" else []
-    replayed = steps(*range(1, 51), *range(51, 151), again=50)
-    both = asyncio.Event()
-
-    class First(Backlog):
-        async def remote(self, after: int, wait_s: float) -> list[Event]:
-            await both.wait()
-            return await super().remote(after, wait_s)
-
-    class Second(Backlog):
-        """Its trainer exits when all others are done."""
-
-        async def remote(self, after: int, wait_s: float) -> list[Event]:
-            both.set()
-            while len(self.batches) == 1 and not gang.members[0].done:
-                await asyncio.sleep(0.001)
-            return await super().remote(after, wait_s)
-
-    actors = (First([*replayed, event(151, "done")]), Second([*theirs, event(101, "done")]))
-    for actor, last in zip(actors, (152, 102), strict=True):
-        actor.batches.append([event(last, "exit", status=0, generation=1)])
-    gang.members += [Member(rank, handle=RankHandle(actor)) for rank, actor in enumerate(actors)]
-    await asyncio.wait_for(pull_all(gang), PATIENCE_S)
-    assert [member.done for member in gang.members] == [True, True]
-    emitted = [one["data"]["step"] for one in journal.spool.newer(0) if one["kind"] == "step"]
-    assert emitted == list(range(1, 151))
+    gang = Gang(GangSpec("shardyard-a-1", {}, 1), journal, journal.spool, GangSecrets(False))
+    events = [
+        event(1, "system", rank={"cpu": 0.0}, node={"cpu": 50.0}),
+        event(2, "log", rank=0, stream="exec", first=1, lines=["a"]),
+        event(3, "log", rank=0, stream="gate", first=1, lines=["b"]),
+        event(4, "log", rank=0, stream="stderr", first=1, lines=["c"]),
+    ]
+    member = Member(0, handle=RankHandle(Rank(events)))
+    async with contextlib.aclosing(gang.pump.pull_rank([member], member, None)) as taken:
+        found = [one async for one in taken]
+    assert [one.beside for one in found if isinstance(one, PumpedEvent)] == [True, True, True, False]
 
 
 class Startable:
