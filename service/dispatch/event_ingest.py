@@ -191,6 +191,11 @@ class _Batch:
                 await self._settle(ts, event)
             case TraceEvent():
                 await step_traces.keep(self.tx, self.job["id"], attempts.world_size(self.placed, self.job), event)
+            case SummaryEvent():
+                first_step_s = await _to_first_step_s(self.tx, await self._reread())
+                summary = replace(event, time_to_first_step_s=first_step_s)
+                self._note(ts, summary)
+                self.columns["summary"] = to_json(summary)
             case CheckpointEvent() if await checkpoint_catalogue.is_known(self.tx, self.job, event):
                 await self._act_on(ts, event)
             case _:
@@ -206,10 +211,6 @@ class _Batch:
             case CheckpointEvent():
                 await checkpoint_catalogue.saved(self.tx, self.job["id"], event)
                 self.columns["checkpoint"] = event.path
-            case SummaryEvent():
-                self.columns["summary"] = to_json(
-                    replace(event, time_to_first_step_s=await _to_first_step_s(self.tx, await self._reread()))
-                )
 
     async def _sample_before(self) -> Mapping[str, Any] | None:
         stored = () if self.samples else await rank_samples.before(self.tx, self.job["id"], None, 1)

@@ -6,6 +6,9 @@ from typing import Any, Final, Literal, Self
 
 from . import json_codec
 
+#: Fields of earlier versions that nothing needs. A supervisor that Ray restarts after an upgrade reads the spec of its start.
+FORMER: Final = frozenset({"submitted_at"})
+
 #: `GangSpec.gpu` of a gang whose GPUs may be of several models.
 ANY_MODELS: Final = "mixed"
 
@@ -78,6 +81,6 @@ class GangSpec:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """Raises ValueError for unknown or missing fields, or values of another type."""
-        spec: Self = json_codec.read(cls, data)
+        """Raises ValueError for unknown or missing fields, or values of another type. Leaves out those of earlier versions."""
+        spec: Self = json_codec.read(cls, {name: value for name, value in data.items() if name not in FORMER})
         return spec

@@ -4,6 +4,8 @@ Rules that it keeps: an event is acknowledged only when all its consequences are
 generation's trainer is ignored.
 """
 
+import contextlib
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +33,7 @@ from .journal.journal import GATHER_S, Journal
 from .policies.failures import Failure, brief, exited, raised, unforked, watchdog_line
 from .policies.ray_workers import CAUSE as RAY_WORKER
 from .policies.ray_workers import worker_failure
-from .pull_gate import PullGate
+from .pull_gate import PullGate, steps_of_a_turn, turns
 from .rank_samples import places
 from .ranks.handles import PULL_S
 from .ranks.members import Member, drain, leases_kept, newest_generation
@@ -43,7 +45,10 @@ from .trace_orders import TraceOrders
 
 @dataclass(frozen=True)
 class PumpedEvent:
-    """One event of a rank and its consequences. None, False: no consequence."""
+    """One event of a rank and its consequences. None, False: no consequence.
+
+    `beside`: it is of what goes on beside the rank's trainer, and no sign of it.
+    """
 
     number: int
     step: int | None = None
@@ -52,6 +57,7 @@ class PumpedEvent:
     exited: bool = False
     failed: bool = False
     failure: Failure | None = None
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,8 @@ class EventPump:
         self._has_unusable = False  # a line that was meant as metrics, of which there was an incident
         self.system = SystemSamples(spec.world_size)
         self._pull_s = min(PULL_S, spec.lease_s / 3)  # a rank's lease begins again when a pull ends, too
-        self._gate = PullGate(merger.spool, spec.world_size)
+        self._gate = PullGate(merger.spool)
+        self._steps_of_a_turn = steps_of_a_turn(spec.world_size)
         self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], PumpedEvent]] = {
             "step": self._take_step,
             "preflight": self._take_preflight,
@@ -116,18 +123,20 @@ class EventPump:
             await self.journal.settled()
             if start is not None:
                 await self._start(member, start)
-            with self._gate.following(member.rank):
-                while not member.exited:
-                    if not await self._gate.opens(self._pull_s):
-                        await member.placed.heartbeat()
-                        continue
-                    events = await member.placed.pull(member.pulled, self._pull_s)
-                    for event in events:
-                        while event["kind"] == "step" and not await self._gate.passes(member.rank, self._pull_s):
-                            await member.placed.heartbeat()
+            while not member.exited:
+                if not await self._gate.opens(self._pull_s):
+                    await member.placed.heartbeat()
+                    continue
+                events = await member.placed.pull(member.pulled, self._pull_s)
+                called = time.monotonic()
+                for turn in turns(events, self._steps_of_a_turn):
+                    if time.monotonic() >= called + self._pull_s:
+                        await _keep_lease(member)
+                        called = time.monotonic()
+                    for event in turn:
                         yield self._handlers.get(event["kind"], self._take_fact)(members, member, event)
                     # The next pull acknowledges these events. If all are steps, their write to the journal may wait for others.
-                    await self.journal.settled(GATHER_S if _only_steps(events) else 0.0)
+                    await self.journal.settled(GATHER_S if _only_steps(turn) else 0.0)
         except (RayError, TimeoutError) as error:
             yield RankLost(f"the rank's actor is lost: {brief(error)}")
 
@@ -146,14 +155,20 @@ class EventPump:
         for ranks in self.merger.leave(rank):
             self._watch_step(ranks, members)
 
-    async def drain(self, members: Sequence[Member], timeout_s: float, most_s: float = 0.0) -> list[Member]:
+    async def drain(
+        self,
+        members: Sequence[Member],
+        timeout_s: float,
+        most_s: float = 0.0,
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> list[Member]:
         """Pull what trainers that were ended have left, and emit it; returns the members without a report of their trainer's exit.
 
-        A full spool takes it, too: a rank that could not report would be taken for one that is lost, with its snapshots. Ranks that still
-        report have more than `timeout_s`, up to `most_s`.
+        A full spool takes it, too: a rank that could not report would be taken for one that is lost, with its snapshots. Trainers of which
+        there still is news have more than `timeout_s`, up to `most_s`, while `goes_on()`.
         """
         with self._gate.held_open():
-            late = await drain(members, timeout_s, most_s)
+            late = await drain(members, timeout_s, most_s, goes_on)
         self.merger.flush()  # what waits for ranks that will not report any more
         self._emit_sample(self.watch.samples.flush(), members)
         self._emit_system(self.system.flush())
@@ -163,7 +178,7 @@ class EventPump:
         found = read(LogEvent, event["data"])
         if found.stream in (STREAM, GATE_STREAM):  # of what a user does beside the rank
             self.merger.log(event)
-            return PumpedEvent(event["seq"])
+            return PumpedEvent(event["seq"], beside=True)
         member.log.extend(found.lines)
         member.watchdog = member.watchdog or watchdog_line(found.lines)
         self.merger.log(event)
@@ -192,7 +207,7 @@ class EventPump:
 
     def _take_system(self, _: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
         self._emit_system(self.system.take(member.rank, member.node, event["data"]), event["ts"])
-        return PumpedEvent(event["seq"])
+        return PumpedEvent(event["seq"], beside=True)
 
     def _emit_system(self, samples: Sequence[SystemEvent], ts: float | None = None) -> None:
         """No progress, and, with samples of steps, the first to be left out while the dispatcher takes no events."""
@@ -289,6 +304,12 @@ def _take_ray_start(pump: EventPump, members: Sequence[Member], _: Member, event
 
 def _take_end(_: Sequence[Member], __: Member, event: Event) -> PumpedEvent:
     return PumpedEvent(event["seq"], done=event["kind"] == "done", stopped=event["kind"] == "stopped")
+
+
+async def _keep_lease(member: Member) -> None:
+    """An actor that is gone ends the next pull; what it has given is taken in before."""
+    with contextlib.suppress(Exception):  # a call to another process
+        await member.placed.heartbeat()
 
 
 def _only_steps(events: Sequence[Event]) -> bool:

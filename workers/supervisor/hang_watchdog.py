@@ -66,7 +66,7 @@ async def after_abort(abort: Failure, members: Sequence[Member], limit_s: float)
     """
     living = [member for member in members if not (member.exited or member.lost)]
     found = [one for one in await _examine(living) if one.answered or one.stopped]
-    verdict = diagnose(found) if found else None
+    verdict = diagnose(found, len(members)) if found else None
     named = next((one for one in found if verdict is not None and one.rank == verdict.rank), None)
     message = abort.message.replace(ABORTED, ENDED, 1)
     if verdict is None or named is None or not (named.stopped or (named.is_free and named.idle_s >= limit_s)):
@@ -108,7 +108,7 @@ async def _failure(
     found: Sequence[Examination], members: Sequence[Member], idle_s: float, report: RasReport | None
 ) -> Failure:
     witness = witness_of(report, found)
-    verdict = join(diagnose(found), found, witness)
+    verdict = join(diagnose(found, len(members)), found, witness)
     await _write_stacks([members[one.rank] for one in found if not one.answered])
     node = None if verdict.rank is None else members[verdict.rank].node
     message = f"no progress for {idle_s:.0f} s: {verdict.message}"

@@ -160,6 +160,7 @@ class Generations:
             self.lose(member, taken.message)
             return
         member.pulled = taken.number
+        member.news += not taken.beside
         member.done = member.done or taken.done
         member.stopped = member.stopped or taken.stopped
         member.exited = member.exited or taken.exited
@@ -198,7 +199,7 @@ class Generations:
         await asyncio.gather(
             self._replace(lost, repair), call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
         )
-        for member in await gang.pump.drain(gang.members, TRAINER_END_S, REST_S):
+        for member in await drain_for_repair(gang):
             member.lost = True  # a trainer's exit that is still to be reported would be taken for the next one's
         gang.traces.end_generation(f"a repair ended it ({repair.cause})")
         gang.watch.stragglers.renew()
@@ -289,7 +290,7 @@ class Generations:
         gang = self.gang
         await gang.journal.settled()  # a partitioned supervisor, or one that has a successor, saves nothing
         await call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
-        await gang.pump.drain(gang.members, TRAINER_END_S, REST_S)
+        await drain_for_repair(gang)
         broken = BrokenGang(gang.spec.run, gang.spec.world_size, gang.merger, gang.distrusted)
         return await save_and_emit(gang.members, broken)
 
@@ -313,6 +314,11 @@ def _not_answered(late: Sequence[RankNotStarted]) -> RankNotStarted:
         return late[0]
     where = "" if None in nodes else f" on {len(nodes)} nodes"
     return RankNotStarted(None, None, f"{len(late)} ranks{where} have not answered: {late[0]}")
+
+
+async def drain_for_repair(gang: Gang) -> list[Member]:
+    """As the pump's `drain`, with time for ranks that have much left. A cancel does not wait for it."""
+    return await gang.pump.drain(gang.members, TRAINER_END_S, REST_S, lambda: gang.stopping != "cancel")
 
 
 async def choose_root_cause(gang: Gang) -> Failure:

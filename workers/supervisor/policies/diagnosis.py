@@ -27,8 +27,8 @@ class Verdict:
     waiting: Waiting | None = None
 
 
-def diagnose(found: Sequence[Examination]) -> Verdict:
-    """Name the rank that blocks the others, or none."""
+def diagnose(found: Sequence[Examination], world_size: int | None = None) -> Verdict:
+    """Name the rank that blocks the others, or none. `world_size`: ranks of the gang, also of those not examined; None: there are none."""
     ranks = {one.rank: one for one in found}
     waits = _all_waits(ranks)
     awaited = Counter(rank for others in waits.values() for rank in others)
@@ -41,7 +41,8 @@ def diagnose(found: Sequence[Examination]) -> Verdict:
     odd = _odd_one(ranks) or _stuck(ranks)
     if odd is not None:
         return odd
-    sure = [rank for rank in free if not ranks[rank].in_unknown_device_wait]
+    is_alone = (world_size or len(found)) == 1  # its device waits for no other rank
+    sure = [rank for rank in free if is_alone or not ranks[rank].in_unknown_device_wait]
     if sure and (len(free) < len(found) or len(found) == 1):
         return _accused(sure, found, waits)
     return _in_circle(awaited, found, waits) or _no_rank(found)
@@ -213,12 +214,12 @@ def _in_circle(
 
 
 def _no_rank(found: Sequence[Examination]) -> Verdict:
-    if all(one.is_free for one in found):
-        places = sorted({_place(one) if one.answered else "no answer" for one in found})
-        return Verdict(None, f"no rank waits for another one: all are at {', '.join(places[:4])}")
     if unknown := [one.rank for one in found if one.in_unknown_device_wait]:
         who = format_ranks(unknown)
         return Verdict(None, f"no flight recorder says whether the devices of {who} wait for another rank")
+    if all(one.is_free for one in found):
+        places = sorted({_place(one) if one.answered else "no answer" for one in found})
+        return Verdict(None, f"no rank waits for another one: all are at {', '.join(places[:4])}")
     if any(one.in_device_wait for one in found):
         return Verdict(None, "every rank waits for its own device, and no collective or message is pending")
     return Verdict(None, "every rank waits in a message to or from another one")

@@ -31,6 +31,7 @@ class Member:
     failed: bool = False  # reported an exception
     stopped: bool = False  # it ended before its last step, on request
     pulled: int = 0  # number of the newest event taken from it
+    news: int = field(default=0, repr=False)  # events of its trainer that were taken, since this supervisor began
     step: int = 0  # the newest step that it reported
     reader: "asyncio.Task[None] | None" = field(default=None, repr=False)
     lost: bool = False  # its actor died
@@ -106,18 +107,21 @@ async def call_each(members: Sequence[Member], call: Callable[[RankHandle], Awai
     await asyncio.gather(*(call(handle) for handle in running), return_exceptions=True)
 
 
-async def drain(members: Sequence[Member], timeout_s: float, most_s: float = 0.0) -> list[Member]:
+async def drain(
+    members: Sequence[Member], timeout_s: float, most_s: float = 0.0, goes_on: Callable[[], bool] = lambda: True
+) -> list[Member]:
     """Wait for every rank's report of its trainer's exit, which is soon after a kill; returns those without.
 
-    If one of these has reported anything within `timeout_s`, they have as long again, up to `most_s` in all.
+    If there was news of one of these trainers within `timeout_s`, they have as long again, up to `most_s` in all, while `goes_on()`.
     """
     readers = {member.reader: member for member in members if member.reader}
     deadline = time.monotonic() + most_s
     late: set[asyncio.Task[None]] = set(readers)
     while late:
-        before = {reader: readers[reader].pulled for reader in late}
+        before = {reader: readers[reader].news for reader in late}
         _, late = await asyncio.wait(late, timeout=timeout_s)
-        if time.monotonic() >= deadline or all(readers[reader].pulled == before[reader] for reader in late):
+        is_over = time.monotonic() >= deadline or not goes_on()
+        if is_over or all(readers[reader].news == before[reader] for reader in late):
             break
     for reader in late:
         reader.cancel()

@@ -126,6 +126,9 @@ async def test_the_time_to_the_first_step_is_that_of_the_first_attempt(store: St
     await ingest(store, lease, 2, batch)
     summary = (await jobs.get_job(store, job.id)).summary
     assert summary is not None and summary.time_to_first_step_s == pytest.approx(9.0)
+    async with store.read() as tx:
+        rows = [row["data"] for row in await events.of_kind_before(tx, job.id, "summary", None, 9)]
+    assert [row["time_to_first_step_s"] for row in rows] == [summary.time_to_first_step_s], "as the stored event says"
 
 
 async def test_a_death_at_any_line_of_the_transaction_leaves_all_or_nothing(

@@ -44,6 +44,10 @@ def test_json_keeps_every_field() -> None:
     assert GangSpec("a", {}, 1).to_json() == {"name": "a", "run": {}, "world_size": 1}
 
 
+def test_a_spec_of_an_earlier_version_is_read() -> None:
+    assert GangSpec.from_json(FULL.to_json() | {"submitted_at": 1.5e9}) == FULL
+
+
 @pytest.mark.parametrize(
     "wrong", [{"repairs": 1}, {"world_size": "4"}, {"straggler": {"speed": 1}}, {"avoided": "node-1"}]
 )

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import copy
 from typing import Any
 
 import pytest
@@ -249,47 +248,20 @@ async def test_what_ended_trainers_have_left_is_pulled_though_the_spool_is_full(
     assert [list(one["data"]["lines"]) for one in spool.take(0)][1:] == [["last words"]]
 
 
-async def test_a_backlog_of_one_rank_waits_for_the_ranks_behind_it() -> None:
-    """After a long absence of the dispatcher each rank has thousands of steps. The journal has those that some ranks have yet to report."""
+async def test_what_goes_on_beside_a_trainer_does_not_lengthen_the_wait_for_its_end() -> None:
+    """A process in a call of the kernel cannot be killed, and its node's use is sampled on."""
     journal = Written(Spool(1 << 20))
-    gang = Gang(GangSpec("shardyard-a-1", {}, 2, lease_s=0.03), journal, journal.spool, GangSecrets(False))
-    gang.pump._gate.most_steps = 16
-    steps = [event(at, "step", step=at, step_s=0.1, loss=2.0) for at in range(1, 101)]
-    released, beaten = asyncio.Event(), asyncio.Event()
-
-    class Kept(Rank):
-        """Has all steps in one batch, and counts heartbeats."""
-
-        def __init__(self, asked: asyncio.Event, free: asyncio.Event) -> None:
-            super().__init__([*copy.deepcopy(steps), event(101, "exit", status=-9, generation=1)])
-            self.asked, self.free, self.heartbeat = asked, free, Call(self._beat)
-
-        async def remote(self, after: int, wait_s: float) -> list[Event]:
-            self.asked.set()
-            await self.free.wait()
-            return await super().remote(after, wait_s)
-
-        async def _beat(self) -> None:
-            beaten.set()
-
-    both = asyncio.Event()
-    actors = (Kept(asyncio.Event(), both), Kept(both, released))
-    gang.members += [Member(rank, handle=RankHandle(actor)) for rank, actor in enumerate(actors)]
-
-    async def follow(member: Member) -> None:
-        async with contextlib.aclosing(gang.pump.pull_rank(gang.members, member, None)) as taken:
-            async for one in taken:
-                assert isinstance(one, PumpedEvent)
-                member.pulled, member.exited = one.number, one.exited
-
-    for member in gang.members:
-        member.reader = asyncio.create_task(follow(member))
-    await asyncio.wait_for(beaten.wait(), PATIENCE_S)
-    assert gang.members[0].pulled == len(gang.merger.to_state().open_steps) == 16
-    released.set()
-    assert await gang.pump.drain(gang.members, PATIENCE_S) == []
-    emitted = [one["data"]["step"] for one in journal.spool.newer(0) if one["kind"] == "step"]
-    assert emitted == list(range(1, 101)) and gang.merger.to_state().open_steps == {}
+    gang = Gang(GangSpec("shardyard-a-1", {}, 1), journal, journal.spool, GangSecrets(False))
+    events = [
+        event(1, "system", rank={"cpu": 0.0}, node={"cpu": 50.0}),
+        event(2, "log", rank=0, stream="exec", first=1, lines=["a"]),
+        event(3, "log", rank=0, stream="gate", first=1, lines=["b"]),
+        event(4, "log", rank=0, stream="stderr", first=1, lines=["c"]),
+    ]
+    member = Member(0, handle=RankHandle(Rank(events)))
+    async with contextlib.aclosing(gang.pump.pull_rank([member], member, None)) as taken:
+        found = [one async for one in taken]
+    assert [one.beside for one in found if isinstance(one, PumpedEvent)] == [True, True, True, False]
 
 
 class Startable:

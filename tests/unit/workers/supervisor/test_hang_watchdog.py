@@ -75,6 +75,12 @@ COUNTS = (
 LAGS = RasReport("2.29.1", 1, (UnequalLaunches("0xa", "AllReduce", COUNTS),))
 SEEN = "NCCL's RAS: AllReduce of communicator 0xa: 57 launched by rank 2, 58 launched by ranks 0, 1"
 
+
+async def test_the_only_rank_that_lives_is_named_unless_its_device_may_wait_for_another_one() -> None:
+    alone = READS | {"collectives": [], "stacks": IN_TOLIST, "pid": 100, "hosts": HOSTS}
+    assert [(await after_abort(ABORT, gang(*others, alone), 30.0)).rank for others in ((), (None,))] == [0, None]
+
+
 Answer = Callable[[], Coroutine[Any, Any, RasReport | None]]
 
 

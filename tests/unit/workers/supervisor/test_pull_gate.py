@@ -1,14 +1,26 @@
 import asyncio
+import contextlib
+import copy
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.messages.event_buffer import Spool
-from shardyard.workers.supervisor.pull_gate import PullGate
+from shardyard.workers.messages.event_buffer import Event, Spool
+from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.supervisor.event_pump import PumpedEvent
+from shardyard.workers.supervisor.gang import Gang
+from shardyard.workers.supervisor.gang_secrets import GangSecrets
+from shardyard.workers.supervisor.journal.journal import Journal
+from shardyard.workers.supervisor.pull_gate import PullGate, steps_of_a_turn, turns
+from shardyard.workers.supervisor.ranks.handles import RankHandle
+from shardyard.workers.supervisor.ranks.members import Member
 
 
 async def test_a_gate_is_open_while_there_is_room() -> None:
     spool = Spool(200)
-    gate = PullGate(spool, 1)
+    gate = PullGate(spool)
     assert await gate.opens(0.0)
     spool.add("log", {"lines": ["x" * 400]})
     assert not await gate.opens(0.01)
@@ -21,7 +33,7 @@ async def test_a_gate_is_open_while_there_is_room() -> None:
 async def test_a_gate_that_is_held_open_lets_those_pass_that_wait_for_room() -> None:
     spool = Spool(200)
     spool.add("log", {"lines": ["x" * 400]})
-    gate = PullGate(spool, 1)
+    gate = PullGate(spool)
     waiting = asyncio.ensure_future(gate.opens(PATIENCE_S))
     await asyncio.sleep(0)
     with gate.held_open():
@@ -29,21 +41,122 @@ async def test_a_gate_that_is_held_open_lets_those_pass_that_wait_for_room() -> 
     assert not await gate.opens(0.01)
 
 
-async def test_steps_wait_for_the_slowest_rank_that_is_followed() -> None:
-    gate = PullGate(Spool(200), 1 << 20)
-    assert gate.most_steps == 16
-    with gate.following(0):
-        with gate.following(1):
-            assert [await gate.passes(0, 0.0) for _ in range(17)] == [True] * 16 + [False]
-            waiting = asyncio.ensure_future(gate.passes(0, PATIENCE_S))
-            await asyncio.sleep(0)
-            assert not waiting.done() and await gate.passes(1, 0.0)
-            assert await waiting and not await gate.passes(0, 0.0)
-            assert [await gate.passes(1, 0.0) for _ in range(16)] == [True] * 16
-            assert [await gate.passes(0, 0.0) for _ in range(17)] == [True] * 16 + [False]
-            waiting = asyncio.ensure_future(gate.passes(0, PATIENCE_S))
-            await asyncio.sleep(0)
-        assert await waiting, "a rank that has ended is not waited for"
-        assert await gate.passes(0, 0.0)
-        with gate.following(1):
-            assert not await gate.passes(0, 0.0)
+def test_the_steps_of_a_turn_are_bounded_and_all_events_keep_their_order() -> None:
+    kinds = ["log", *["step"] * 3, "log", "step", "step", "checkpoint"]
+    events = [event(at, kind) for at, kind in enumerate(kinds, 1)]
+    assert [[one["seq"] for one in turn] for turn in turns(events, 2)] == [[1, 2, 3], [4, 5, 6], [7, 8]]
+    assert list(turns(events, 5)) == [events] and list(turns([], 2)) == [[]]
+
+
+@pytest.mark.parametrize(("world_size", "steps"), [(1, 16384), (64, 256), (1 << 20, 16)])
+def test_many_ranks_have_short_turns(world_size: int, steps: int) -> None:
+    assert steps_of_a_turn(world_size) == steps
+
+
+def event(number: int, kind: str, **data: Any) -> Event:
+    return {"seq": number, "ts": 1.0, "kind": kind, "data": data}
+
+
+class Backlog:
+    """An actor that has these batches of events. It does not answer heartbeats, and counts them."""
+
+    def __init__(self, *batches: list[Event]) -> None:
+        self.batches, self.beats = copy.deepcopy(list(batches)), 0
+        self.pull, self.heartbeat = SimpleNamespace(remote=self.give), SimpleNamespace(remote=self.beat)
+
+    async def give(self, after: int, wait_s: float) -> list[Event]:
+        return self.batches.pop(0)
+
+    async def beat(self) -> None:
+        self.beats += 1
+        raise TimeoutError("no answer")
+
+
+def steps(*numbers: int, again: int = 0) -> list[Event]:
+    """The first `again` of these steps are reported once more."""
+    return [
+        event(at, "step", step=step, step_s=0.1, loss=2.0, **({"again": True} if at <= again else {}))
+        for at, step in enumerate(numbers, 1)
+    ]
+
+
+def two_ranks(lease_s: float = 30.0) -> Gang:
+    """With turns of 16 steps, and nothing is written."""
+
+    async def settled(gather_s: float = 0.0) -> None: ...
+
+    spool = Spool(1 << 20)
+    gang = Gang(GangSpec("gang", {}, 2, lease_s=lease_s), Journal("gang", spool, bytes), spool, GangSecrets(False))
+    gang.journal.settled = settled  # type: ignore[method-assign]
+    gang.pump._steps_of_a_turn = 16
+    return gang
+
+
+async def pull_all(gang: Gang) -> None:
+    """Each event is applied to its member as `repair.py` does."""
+
+    async def follow(member: Member) -> None:
+        async with contextlib.aclosing(gang.pump.pull_rank(gang.members, member, None)) as taken:
+            async for one in taken:
+                assert isinstance(one, PumpedEvent)
+                member.pulled, member.exited = one.number, one.exited
+                member.done = member.done or one.done
+
+    for member in gang.members:
+        member.reader = asyncio.create_task(follow(member))
+    assert await gang.pump.drain(gang.members, PATIENCE_S) == []
+
+
+async def test_ranks_with_a_backlog_take_turns_and_keep_their_leases() -> None:
+    """After a long absence of the dispatcher each rank has thousands of steps. The journal has those that some ranks have yet to report."""
+    open_steps: list[int] = []
+
+    async def settled(gather_s: float = 0.0) -> None:
+        open_steps.append(len(gang.merger.to_state().open_steps))
+        await asyncio.sleep(0.01)
+
+    gang = two_ranks(lease_s=0.03)
+    gang.journal.settled = settled  # type: ignore[method-assign]
+    actors = [Backlog([*steps(*range(1, 101)), event(101, "exit", status=-9, generation=1)]) for _ in range(2)]
+    gang.members += [Member(rank, handle=RankHandle(actor)) for rank, actor in enumerate(actors)]
+    await pull_all(gang)
+    assert max(open_steps) <= 16 and all(actor.beats >= 1 for actor in actors)
+    emitted = [one["data"]["step"] for one in gang.spool.newer(0) if one["kind"] == "step"]
+    assert emitted == list(range(1, 101)) and gang.merger.to_state().open_steps == {}
+
+
+@pytest.mark.parametrize("other", ["is done", "never steps", "was far ahead when the supervisor began"])
+async def test_no_rank_waits_for_the_steps_of_another_one(other: str) -> None:
+    """Rank 0 reports steps again after a restore, and may then be hundreds of events behind the others."""
+    gang = two_ranks()
+    if other.startswith("was"):
+        for ahead in steps(*range(51, 151)):
+            gang.merger.step(1, ahead)
+    theirs = steps(*range(51, 151)) if other == "is done" else []
+    replayed = steps(*range(1, 51), *range(51, 151), again=50)
+    both, done = asyncio.Event(), asyncio.Event()
+
+    class First(Backlog):
+        async def give(self, after: int, wait_s: float) -> list[Event]:
+            await both.wait()
+            if gang.members[0].done:
+                done.set()
+            return await super().give(after, wait_s)
+
+    class Second(Backlog):
+        """Its trainer exits when all others are done."""
+
+        async def give(self, after: int, wait_s: float) -> list[Event]:
+            both.set()
+            if gang.members[1].done:
+                await done.wait()
+            return await super().give(after, wait_s)
+
+    actors = (First([*replayed, event(151, "done")]), Second([*theirs, event(101, "done")]))
+    for actor, last in zip(actors, (152, 102), strict=True):
+        actor.batches.append([event(last, "exit", status=0, generation=1)])
+    gang.members += [Member(rank, handle=RankHandle(actor)) for rank, actor in enumerate(actors)]
+    await asyncio.wait_for(pull_all(gang), PATIENCE_S)
+    assert [member.done for member in gang.members] == [True, True]
+    emitted = [one["data"]["step"] for one in gang.spool.newer(0) if one["kind"] == "step"]
+    assert emitted == list(range(1, 151))

@@ -17,8 +17,10 @@ from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import GangState, Phase, RankState, Repair
 from shardyard.workers.supervisor.journal.journal import Journal
+from shardyard.workers.supervisor.lifecycle import Lifecycle
 from shardyard.workers.supervisor.policies.failures import Failure
-from shardyard.workers.supervisor.repair import Generations, choose_root_cause
+from shardyard.workers.supervisor.ranks.members import Member
+from shardyard.workers.supervisor.repair import Generations, choose_root_cause, drain_for_repair
 
 LOST = Failure("rank_lost", 1, "the trainer was killed by SIGKILL", "node-a")
 ECHO = Failure("exception", 0, "RuntimeError: Connection closed by peer")
@@ -51,6 +53,24 @@ def test_a_generation_ends_when_all_ranks_are_done() -> None:
     assert gang.ended.is_set() and not gang.failures and gang.all_done
     apply(gang, 1, [PumpedEvent(5, exited=True)])
     assert gang.members[1].done and gang.members[1].exited, "what an earlier event said remains"
+
+
+async def test_a_cancel_does_not_wait_for_what_ranks_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "TRAINER_END_S", 0.01)
+    gang = training("repairing")
+
+    async def report(member: Member) -> None:
+        while True:
+            apply(gang, member.rank, [PumpedEvent(member.pulled + 1)])
+            if member.pulled == 100:
+                Lifecycle(gang).stop("cancel")
+            await asyncio.sleep(0)
+
+    gang.members[0].reader = asyncio.create_task(report(gang.members[0]))
+    late = await asyncio.wait_for(drain_for_repair(gang), PATIENCE_S)
+    assert late == [gang.members[0]] and late[0].news >= 100
+    apply(gang, 1, [PumpedEvent(1, beside=True)])
+    assert (gang.members[1].pulled, gang.members[1].news) == (1, 0)
 
 
 def test_a_failure_ends_the_generation() -> None:

@@ -8,7 +8,7 @@ import pytest
 from harness.examinations import COMPUTES, WORLD, rank, recorded
 
 from shardyard.workers.messages.nccl_report import LaunchCount, MissingRank, NcclRank, RasReport, UnequalLaunches
-from shardyard.workers.supervisor.policies.diagnosis import diagnose
+from shardyard.workers.supervisor.policies.diagnosis import Verdict, diagnose
 from shardyard.workers.supervisor.policies.examination import Examination
 from shardyard.workers.supervisor.policies.witness import join, witness_of
 
@@ -164,6 +164,15 @@ def test_without_recorders_a_host_that_waits_for_its_device_is_not_to_blame() ->
     assert verdict.rank is None and "ranks 0–2" in verdict.message
     assert diagnose(processes(without_recorders(IN_TOLIST, LOADS, IN_TOLIST, BARRIER))).rank == 1
     assert diagnose(without_recorders(*hosts)).rank == 0
+    verdict = diagnose(processes(ALL_IN_TOLIST))
+    assert verdict == Verdict(None, "no flight recorder says whether the devices of ranks 0–3 wait for another rank")
+
+
+def test_without_recorders_the_only_rank_of_a_gang_is_to_blame_for_its_device() -> None:
+    """The last one of several that is alive is not: its device may wait for one that is gone."""
+    alone = processes(without_recorders(IN_TOLIST))
+    assert diagnose(alone).rank == 0 and diagnose(alone, 1).rank == 0
+    assert diagnose(alone, 4).rank is None and diagnose(processes(without_recorders(LOADS)), 4).rank == 0
 
 
 def test_on_gloo_no_process_is_known() -> None:

@@ -65,7 +65,7 @@ async def test_a_reader_that_gets_on_has_more_time_up_to_a_limit() -> None:
     """After a long absence of the dispatcher a rank has many events left."""
 
     async def read(member: Member, batches: int) -> None:
-        for member.pulled in range(1, batches):
+        for member.news in range(1, batches):
             await asyncio.sleep(0)
 
     members = [Member(0), Member(1)]
@@ -75,6 +75,20 @@ async def test_a_reader_that_gets_on_has_more_time_up_to_a_limit() -> None:
     for member in members:
         member.reader = asyncio.create_task(read(member, 1 << 30))
     assert [member.rank for member in await drain(members, 0.0, 0.0)] in ([0, 1], [1, 0])
+    for member in members:
+        member.reader = asyncio.create_task(read(member, 1 << 30))
+    goes_on = iter([True, False])
+    assert len(await drain(members, 0.0, PATIENCE_S, lambda: next(goes_on))) == 2, "a cancel ends the wait"
+
+
+async def test_a_reader_without_news_of_its_trainer_has_no_more_time() -> None:
+    async def read(member: Member) -> None:
+        for member.pulled in range(1, 1 << 30):
+            await asyncio.sleep(0)
+
+    member = Member(0)
+    member.reader = asyncio.create_task(read(member))
+    assert await drain([member], 0.01, PATIENCE_S) == [member] and member.pulled > 0
 
 
 def test_a_node_is_counted_once() -> None:
