@@ -45,7 +45,10 @@ async def test_a_job_runs_from_queue_to_success(store: Store, settings: Settings
     assert await steps(store, job) == list(range(1, 21))
     assert job.progress is not None
     assert (job.progress.step, job.progress.steps, job.progress.tokens) == (20, 20, 20 * 64)
-    assert job.summary == Summary(first_loss=5.0, last_loss=1.0, steps=20)
+    assert job.summary is not None and job.summary.time_to_first_step_s is not None
+    assert job.summary == Summary(
+        first_loss=5.0, last_loss=1.0, steps=20, time_to_first_step_s=job.summary.time_to_first_step_s
+    )
     assert job.started_at is not None and job.finished_at is not None and job.device == "cpu"
     assert [spec.name for spec in cluster.specs] == [f"shardyard-{job.id}-1"]
     assert cluster.specs[0].run["checkpoints"] == f"{settings.storage}/{job.id}"
