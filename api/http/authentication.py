@@ -113,8 +113,9 @@ class Authenticator:
         self._version: tuple[int, ...] | None = None
         self._looked_at = 0.0
         self._complaint = ""
-        # It is unknown whether an older code was used. This is exact, without `CLOCK_S`: who is refused asks for another link, but what
-        # was used just before a restart would be good again after it.
+        # It is unknown whether an older code was used, so it is refused, without the grace of `CLOCK_S`: who is refused asks for another
+        # link, but what was used just before a restart would be good again after it. So is one that a clock ahead of ours has dated
+        # after the restart: that one signs in once more.
         self._began = int(time.time())
         self._used: dict[str, float] = {}
 

@@ -88,22 +88,58 @@ def _errors_of_ray() -> tuple[type[Exception], ...]:
     return (RayError,)
 
 
-@cache
-def remote(task: Any, **options: Any) -> Any:
-    """The function or class as Ray runs it, with these options of `ray.remote`: always the same one, as Ray keeps each that was called."""
-    import ray
+class Remote:
+    """A function or class as Ray runs it, with these options of `ray.remote`."""
 
-    return ray.remote(**options)(task) if options else ray.remote(task)
+    def __init__(self, task: Any, options: dict[str, Any]) -> None:
+        self._task = task
+        self._options = options
+        self._made: Any = None
+
+    def start(self, *arguments: Any, **options: Any) -> Any:
+        """Call it with these options, too: a reference to the function's result, or the actor.
+
+        The first call sends its name over `ray://`. ClusterError if an earlier version runs there, which does not know that name.
+        """
+        made = self._made = self._made or self._make()
+        try:
+            return made.options(**options).remote(*arguments)
+        except Exception as error:
+            self._made = None  # one that Ray's client failed to send is not sent again, and fails at each call
+            if not isinstance(error, (AttributeError, ImportError)):
+                raise
+            remedy = "Replace the pods or processes of Ray, so that they have this version."
+            raise ClusterError(
+                f"the Ray cluster does not know {self._task.__name__}: {error}", remedy=remedy
+            ) from error
+
+    def _make(self) -> Any:
+        import ray
+
+        return ray.remote(**self._options)(self._task) if self._options else ray.remote(self._task)
+
+
+@cache
+def remote(task: Any, **options: Any) -> Remote:
+    """The function or class with these options of `ray.remote`: always the same one, as Ray keeps each that was called."""
+    return Remote(task, options)
 
 
 def inside(function: Callable[..., T], *arguments: Any) -> T:
-    """Call what reads or changes the cluster's state: here or, over `ray://`, from where much of it cannot be called, in a task there."""
+    """Call what reads or changes the cluster's state: here or, over `ray://`, from where much of it cannot be called, in a task there.
+
+    A cluster of an earlier version may not know the function. Then it is called here all the same, which suffices for gangs.
+    """
     import ray
     from ray.util.client import ray as client
 
     if not client.is_connected():
         return function(*arguments)
-    result: T = ray.get(remote(function, num_cpus=0).remote(*arguments), timeout=ANSWER_S)
+    try:
+        task = remote(function, num_cpus=0).start(*arguments)
+    except ClusterError:
+        return function(*arguments)
+    result: T = ray.get(task, timeout=ANSWER_S)
     return result
 
 

@@ -21,7 +21,7 @@ def make_supervisor(spec: GangSpec) -> SupervisorHandle:
         "num_cpus": 0,
         "max_restarts": -1,  # a restarted supervisor continues from its journal
     }
-    return SupervisorHandle(remote(Supervisor).options(**options).remote(spec.to_json()))
+    return SupervisorHandle(remote(Supervisor).start(spec.to_json(), **options))
 
 
 def begin_operation(operation: Operation, node: str | None) -> Any:
@@ -35,7 +35,7 @@ def begin_operation(operation: Operation, node: str | None) -> Any:
     if node is not None:
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
     alone = remote(perform, max_calls=1)  # a new worker per task, so that torch's memory is freed with it
-    return alone.options(**options).remote(operation)
+    return alone.start(operation, **options)
 
 
 def end_operation(task: Any) -> None:

@@ -670,7 +670,7 @@ def test_a_changed_setting_rolls_the_pods() -> None:
     [
         ({"replicaCount": 3}, "replicaCount"),
         ({"fullnameOverride": "train.v2"}, "fullnameOverride"),
-        ({"nameOverride": "v2.1"}, "nameOverride"),
+        ({"nameOverride": "v2.1"}, '"train-v2.1": set fullnameOverride'),
         ({"api": {"replica": 3}}, "replica"),
         ({"settings": {"database_url": URL}}, "database_url"),
         ({"api": {"replicas": "two"}}, "api/replicas"),
@@ -715,6 +715,13 @@ def test_a_release_after_which_no_service_can_be_named_is_refused(release: str) 
     assert done.returncode != 0
     assert f'"{release}-shardyard": set fullnameOverride' in done.stderr
     assert of_kind(render({"fullnameOverride": "train"}, release=release), "Service")
+
+
+def test_a_name_with_dots_stays_in_the_labels_that_select_pods() -> None:
+    """They cannot be changed once a release is installed, and only `fullnameOverride` names objects."""
+    for deployment in of_kind(render({"nameOverride": "v2.1", "fullnameOverride": "train"}), "Deployment"):
+        assert deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"] == "v2.1"
+        assert deployment["metadata"]["name"].startswith("train-")
 
 
 def test_notes_say_how_to_reach_the_api() -> None:

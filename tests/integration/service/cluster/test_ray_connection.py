@@ -1,16 +1,21 @@
 """Over `ray://`, as a dispatcher of the Helm chart is connected."""
 
+import asyncio
+import importlib
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from harness.nodes import Nodes, running_nodes
 
 from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.service.cluster.ray_connection import inside, remote
+from shardyard.service.errors import ClusterError
 from shardyard.service.settings import Settings
 
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]  # a Ray of their own
@@ -74,3 +79,15 @@ async def test_looks_at_the_cluster_leave_nothing_behind(cluster: Cluster) -> No
     assert remembered() == first
     await cluster.connect()
     await look()  # what was made for the connection before does not fit this one
+
+
+async def test_what_a_cluster_of_an_earlier_version_does_not_know_is_called_here(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_a_later_version.py").write_text("import os\n\n\ndef process():\n    return os.getpid()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    process = importlib.import_module("of_a_later_version").process
+    for _ in range(2):  # the client's own error at the second call would be another one
+        with pytest.raises(ClusterError, match="does not know process: No module named 'of_a_later_version'"):
+            await asyncio.to_thread(remote(process, num_cpus=0).start)
+        assert await asyncio.to_thread(inside, process) == os.getpid()
