@@ -1,18 +1,15 @@
 """Which of a cluster's lost nodes are stored: Ray lists a thousand of them for as long as its head runs, in no order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy.engine import RowMapping
+from ..store.nodes import Row
 
 #: The most lost nodes of a cluster that are kept.
 KEPT: Final = 50
 
-#: A row of `nodes`.
-_Row = Mapping[str, Any] | RowMapping
 
-
-def kept(found: Sequence[_Row], stored: Sequence[_Row]) -> list[_Row]:
+def kept(found: Sequence[Row], stored: Sequence[Row]) -> list[Row]:
     """The rows to store: all living nodes, and of the lost ones that are stored the newest, as last seen alive.
 
     A node that was dead when it was first listed is left out.
@@ -23,10 +20,10 @@ def kept(found: Sequence[_Row], stored: Sequence[_Row]) -> list[_Row]:
     return [*(row for row in found if row["alive"]), *newest]
 
 
-def differ(before: Sequence[_Row], after: Sequence[_Row]) -> bool:
+def differ(before: Sequence[Row], after: Sequence[Row]) -> bool:
     """Whether anything but the time of the look has changed."""
     return _without_time(before) != _without_time(after)
 
 
-def _without_time(rows: Sequence[_Row]) -> dict[str, dict[str, Any]]:
+def _without_time(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     return {row["id"]: {name: value for name, value in row.items() if name != "seen_at"} for row in rows}

@@ -12,12 +12,10 @@ from .cluster_tables import nodes
 from .dialect import insert
 
 #: A row of `nodes`.
-_Row = Mapping[str, Any] | RowMapping
+Row = Mapping[str, Any] | RowMapping
 
 
-async def replace(
-    tx: AsyncConnection, rows: Sequence[_Row], cluster: str = CLUSTER, stored: Sequence[_Row] = ()
-) -> None:
+async def replace(tx: AsyncConnection, rows: Sequence[Row], cluster: str = CLUSTER, stored: Sequence[Row] = ()) -> None:
     """Replace all nodes of one cluster: those not in `rows` are deleted. Rows that are in `stored` as they are are not written."""
     gone = nodes.c.id.not_in([row["id"] for row in rows])
     await tx.execute(delete(nodes).where(nodes.c.cluster == cluster, gone))

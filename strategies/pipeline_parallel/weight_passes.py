@@ -39,9 +39,8 @@ def _refusal(part: nn.Module, several: Sequence[Any], schedule: str) -> Refusal:
     """What refuses `schedule` for the weights whose gradients the nodes `several` add up."""
     weights = {id(node.variable) for node in several}
     names = [name for name, value in part.named_parameters() if id(value) in weights]
-    names.sort(
-        key=lambda name: name.startswith("blocks.")
-    )  # those of one block are there as they share nodes with the others
+    # Last those of blocks, which may be there only because they share nodes with the others.
+    names.sort(key=lambda name: name.startswith("blocks."))
     return Refusal(
         "layout.schedule",
         f"{schedule} splits the backward pass, and torch cannot split that of a stage which uses a weight in several places, with "
