@@ -42,6 +42,20 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, object, object]:
+    """The text of a set differs from process to process, and xdist refuses processes that name their tests differently."""
+    made = yield
+    for test in made if isinstance(made, list) else ():
+        params = getattr(test, "callspec", None)
+        for name, value in params.params.items() if params else ():
+            if isinstance(value, set | frozenset) and value and str(value) in test.name:
+                raise pytest.Collector.CollectError(
+                    f"{test.name}: its parameter {name} is a set. Give it ids, or make it a tuple."
+                )
+    return made
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The dearest groups first, so that no process is left with a long one at the end."""

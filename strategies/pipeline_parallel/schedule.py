@@ -57,10 +57,10 @@ from .last_passes import LastPasses
 from .overlapped_pair import OverlappedPair, overlapped_pair
 from .own_stages import take_fields
 from .p2p_trace import seen
+from .repeated_weights import explained
 from .schedule_order import Order, alternating_order, delayed_order, order_of
 from .simulator import Timeline, evenly, simulate
 from .stage_shapes import Examples, FoundShapes, StageShapes
-from .weight_passes import explained
 from .zero_bubble import HANDCRAFTED, passes
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

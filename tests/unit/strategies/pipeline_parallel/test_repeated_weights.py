@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from shardyard.strategies.layout import Refusal
-from shardyard.strategies.pipeline_parallel.weight_passes import explained
+from shardyard.strategies.pipeline_parallel.repeated_weights import explained
 
 #: Where a stage uses its shared weight.
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
@@ -15,7 +15,7 @@ BEFORE, INSIDE, AFTER = "before", "inside", "after"
 class Stage(nn.Module):
     """A block, a norm and a head; `shared` has a weight that is used at `places`."""
 
-    def __init__(self, places: set[str]) -> None:
+    def __init__(self, places: tuple[str, ...]) -> None:
         super().__init__()
         self.blocks = nn.ModuleDict({"a": nn.Linear(4, 4)})
         self.norm, self.head = nn.LayerNorm(4), nn.Linear(4, 2)
@@ -42,8 +42,8 @@ def gradients(stage: nn.Module, halves: bool) -> dict[str, torch.Tensor]:
     return {name: value.grad for name, value in stage.named_parameters() if value.grad is not None}
 
 
-@pytest.mark.parametrize("places", [set(), {BEFORE}, {AFTER}, {INSIDE, AFTER}], ids=str)
-def test_a_weight_with_nothing_between_its_places_has_its_gradient(places: set[str]) -> None:
+@pytest.mark.parametrize("places", [(), (BEFORE,), (AFTER,), (INSIDE, AFTER)], ids=str)
+def test_a_weight_with_nothing_between_its_places_has_its_gradient(places: tuple[str, ...]) -> None:
     torch.manual_seed(0)
     stage = Stage(places)
     expected = gradients(stage, halves=False)
@@ -56,7 +56,7 @@ def test_a_weight_with_nothing_between_its_places_has_its_gradient(places: set[s
 
 def test_a_weight_with_others_between_its_places_is_refused_by_its_name() -> None:
     with pytest.raises(Refusal, match=r"zb-h1 splits .*: shared\.weight of Stage") as refused:
-        gradients(Stage({BEFORE, AFTER}), halves=True)
+        gradients(Stage((BEFORE, AFTER)), halves=True)
     assert refused.value.field == "layout.schedule"
 
 
