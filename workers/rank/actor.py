@@ -150,11 +150,13 @@ class Rank(SnapshotService):
             return None
         return await nccl_ras.ask({**os.environ, **self.env}, host.addresses(), self.trainer.pid)
 
-    async def write_stacks(self) -> None:
-        """Have a trainer that did not answer write its stacks to its log."""
+    async def read_stacks(self) -> str:
+        """The stacks of a trainer that did not answer. Empty if they cannot be read: it then writes them to its log, where it can."""
         self.lease.renew()
-        if self.trainer:
+        found = await self.orders.stacks(self.trainer)
+        if not found and self.trainer:
             self.trainer.write_stacks()
+        return found
 
     async def inject(self, fault: dict[str, Any], checkpoints: str | None) -> str | None:
         """Inject a fault (`fault_injector.py`); returns what was done, None if there is no trainer for it now."""

@@ -6,8 +6,10 @@ processes' command lines, in which secrets are masked. Needs neither Ray nor tor
 """
 
 import asyncio
+import contextlib
 import gzip
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +35,10 @@ MOST_PROCESSES: Final = 16
 RATE_HZ: Final = 100
 #: Seconds for py-spy beyond those of the profile, on a busy machine.
 PATIENCE_S: Final = 60.0
+#: Bytes of a rank's stacks in an incident.
+MOST_TEXT: Final = 8_000
+#: A process or a thread in py-spy's text, with its number.
+_NUMBERS: Final = re.compile(r"^(Process|Thread) \d+", re.MULTILINE)
 #: Seconds for the stacks of all processes.
 STACKS_S: Final = 180.0
 #: Stacks of a process that changes them meanwhile are read again.
@@ -198,6 +204,18 @@ def stacks(pid: int, until: float) -> str:
             if not again:
                 raise
     raise AssertionError
+
+
+def stacks_from_outside(target: Target, limit_s: float) -> str:
+    """The stacks of the processes that can be read within the time, without numbers of processes and threads; empty if none can.
+
+    Ranks that are at the same lines have the same text.
+    """
+    until, texts = time.monotonic() + limit_s, []
+    for pid in python_processes(target)[:MOST_PROCESSES]:
+        with contextlib.suppress(ProfileFailed):
+            texts.append(_NUMBERS.sub(r"\1", stacks(pid, until)))
+    return target.mask.hide("\n".join(texts).encode())[:MOST_TEXT].decode(errors="replace")
 
 
 def record(pid: int, seconds: int) -> bytes:

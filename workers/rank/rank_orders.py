@@ -1,18 +1,22 @@
 """What a user orders beside a rank's training, each once: a profile (`profiler.py`) or a command (`command_runner.py`)."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ..messages.exec_request import Exec
 from ..messages.profile_request import Profile
 from ..program.program import ENTRY
 from . import host
 from .command_runner import CommandRunner, Place
-from .profiler import Profiler, Target
+from .profiler import Profiler, Target, stacks_from_outside
 from .trainer_events import TrainerEvents
 from .trainer_process import TrainerProcess
+
+#: Seconds for the stacks of a trainer that does not answer.
+STACKS_S: Final = 8.0
 
 
 class RankOrders:
@@ -30,14 +34,25 @@ class RankOrders:
 
         None: it has not begun, and there is no trainer for it now. What has ended is known also after the trainer's end.
         """
-        place, target = None, None
-        if trainer is not None and trainer.pid is not None and not trainer.gone.is_set():
-            mask, runs_program = self._events.mask, self._entry == ENTRY
+        target = self._target(trainer)
+        if kind == "profile":
+            taken = await self._profiler.profile(Profile.from_json(order), target)
+            return None if taken is None else taken.to_json()
+        place = None
+        if trainer is not None and target is not None:
             env = host.trainer_environment(self._device, self._env)
-            place = Place(trainer.pid, runs_program, mask, trainer.gone.is_set, env, host.address())
-            target = Target(trainer.pid, runs_program, trainer.examine, mask, trainer.recordings.record)
-        if kind == "exec":
-            ended = await self._commands.run(Exec.from_json(order), place)
-            return None if ended is None else replace(ended, last=self._events.spool.last, at=time.time()).to_json()
-        taken = await self._profiler.profile(Profile.from_json(order), target)
-        return None if taken is None else taken.to_json()
+            place = Place(target.pid, target.program, target.mask, trainer.gone.is_set, env, host.address())
+        ended = await self._commands.run(Exec.from_json(order), place)
+        return None if ended is None else replace(ended, last=self._events.spool.last, at=time.time()).to_json()
+
+    async def stacks(self, trainer: TrainerProcess | None) -> str:
+        """The stacks of `trainer`, or of the program that it runs, as py-spy reads them; empty if it cannot."""
+        target = self._target(trainer)
+        return "" if target is None else await asyncio.to_thread(stacks_from_outside, target, STACKS_S)
+
+    def _target(self, trainer: TrainerProcess | None) -> Target | None:
+        """What of the rank is profiled; None while it has no trainer."""
+        if trainer is None or trainer.pid is None or trainer.gone.is_set():
+            return None
+        mask, record = self._events.mask, trainer.recordings.record
+        return Target(trainer.pid, self._entry == ENTRY, trainer.examine, mask, record)

@@ -21,7 +21,7 @@ from .log_lines import MAX_LINE
 from .log_pipe import Lines
 from .recordings import Recordings
 
-#: Seconds for a trainer to report its status. After that the actor sends a signal, and the trainer writes its stacks to its log.
+#: Seconds for a trainer to report its status.
 EXAMINE_S: Final = 2.0
 
 
@@ -102,7 +102,7 @@ class TrainerProcess:
                 answer.set_result(status)
 
     def write_stacks(self) -> None:
-        """Make the trainer write all stacks to its log. A stopped one writes them when SIGCONT continues it."""
+        """Make the trainer write its main thread's stack to its log. A stopped one writes it when SIGCONT continues it."""
         if self.pid is not None and not self.gone.is_set():
             with contextlib.suppress(OSError):
                 os.kill(self.pid, STACKS_SIGNAL)

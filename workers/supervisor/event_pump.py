@@ -5,6 +5,7 @@ generation's trainer is ignored.
 """
 
 import contextlib
+import signal
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ from .trace_orders import TraceOrders
 class PumpedEvent:
     """One event of a rank and its consequences. None, False: no consequence.
 
-    `beside`: it is of what goes on beside the rank's trainer, and no sign of it.
+    `killed`: the trainer has exited by SIGKILL. `beside`: it is of what goes on beside the rank's trainer, and no sign of it.
     """
 
     number: int
@@ -55,6 +56,7 @@ class PumpedEvent:
     done: bool = False
     stopped: bool = False
     exited: bool = False
+    killed: bool = False
     failed: bool = False
     failure: Failure | None = None
     beside: bool = False
@@ -268,7 +270,7 @@ class EventPump:
             failure = unforked(member.rank, member.node, ended.unforked)
         else:
             failure = exited(member.rank, member.node, ended.status, member.watchdog, member.log)
-        return PumpedEvent(event["seq"], exited=True, failure=failure)
+        return PumpedEvent(event["seq"], exited=True, killed=ended.status == -signal.SIGKILL, failure=failure)
 
     def _take_trace(self, _: Sequence[Member], __: Member, event: Event) -> PumpedEvent:
         self.traces.take_step(event)

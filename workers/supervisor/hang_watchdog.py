@@ -6,6 +6,7 @@ On NCCL it also asks NCCL's RAS subsystem, some seconds before the verdict is du
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ..messages.gang_spec import GangSpec
@@ -15,7 +16,6 @@ from .policies.examination import Examination
 from .policies.failures import ABORTED, Failure
 from .policies.hang import Progress, evidence, hung
 from .policies.witness import join, witness_of
-from .ranks.handles import STACKS_S
 from .ranks.members import Member
 
 #: Minimum seconds between two examinations of a gang without progress.
@@ -24,6 +24,8 @@ POLL_S: Final = 0.1
 WITNESS_S: Final = 4.0
 #: Nodes of which one actor each asks. One answer is enough: each is about the whole job.
 ASKED: Final = 3
+#: Seconds in which a trainer whose stacks cannot be read writes them to its log.
+WRITTEN_S: Final = 1.0
 #: For `failures.ABORTED` in the message of a hang that was found by NCCL's watchdog.
 ENDED: Final = "a collective did not end, and NCCL's watchdog aborted the trainer"
 
@@ -109,15 +111,19 @@ async def _failure(
 ) -> Failure:
     witness = witness_of(report, found)
     verdict = join(diagnose(found, len(members)), found, witness)
-    await _write_stacks([members[one.rank] for one in found if not one.answered])
+    found = await _with_stacks(found, members)
     node = None if verdict.rank is None else members[verdict.rank].node
     message = f"no progress for {idle_s:.0f} s: {verdict.message}"
     seen = evidence(found, verdict) | ({"nccl_ras": witness.evidence} if witness.lines else {})
     return Failure("hang", verdict.rank, message, node, evidence=seen)
 
 
-async def _write_stacks(silent: Sequence[Member]) -> None:
-    """Have trainers that cannot answer write their stacks to their logs. The incident includes a log's last lines."""
-    await asyncio.gather(*(member.placed.write_stacks() for member in silent), return_exceptions=True)
-    if silent:
-        await asyncio.sleep(STACKS_S)
+async def _with_stacks(found: Sequence[Examination], members: Sequence[Member]) -> list[Examination]:
+    """With the stacks of trainers that have not answered. Where they cannot be read, the incident has the last lines of the log."""
+    silent = [one for one in found if not one.answered]
+    reading = (members[one.rank].placed.read_stacks() for one in silent)
+    texts = dict(zip((one.rank for one in silent), await asyncio.gather(*reading, return_exceptions=True), strict=True))
+    if "" in texts.values():
+        await asyncio.sleep(WRITTEN_S)
+    read = {rank: text for rank, text in texts.items() if isinstance(text, str)}
+    return [replace(one, read=read.get(one.rank, "")) for one in found]

@@ -171,10 +171,10 @@ class Lifecycle:
         if gang.all_done:
             await call_each(gang.members, RankHandle.release)
         elif gang.stopping:
-            await call_each(gang.members, lambda rank: rank.stop(STOP_GRACE_S, STOP_GRACE_S + DRAIN_S))
+            await self.generations.kill(STOP_GRACE_S + DRAIN_S, STOP_GRACE_S)
         else:
             await choose_root_cause(gang)
-            await call_each(gang.members, lambda rank: rank.stop(0.0, DRAIN_S))
+            await self.generations.kill(DRAIN_S)
         await gang.pump.drain(gang.members, TRAINER_END_S if gang.all_done else DRAIN_S)
         gang.traces.end_gang()
         await gang.placement.remove(gang.members)

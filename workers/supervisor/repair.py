@@ -51,6 +51,7 @@ class Generations:
         self.gang = gang
         self._holding: asyncio.Task[None] | None = None
         self._watchdog: asyncio.Task[None] | None = None
+        self._kills = gang.phase == "ending"  # or a predecessor has
         self.absences = Absences(gang)
 
     # A generation's beginning.
@@ -69,7 +70,7 @@ class Generations:
         for member, reservation in zip(gang.members, reservations, strict=True):
             member.renew()
             member.reservation = reservation
-        gang.restore = await self._choose_restore_step() if gang.generation > 1 else None
+        gang.restore = await _restore_step(gang) if gang.generation > 1 else None
         for member, holder in zip(gang.members, choose_replica_holders(gang.members), strict=True):
             member.replica_holder = holder
         for member, start in zip(gang.members, starts(gang.spec, gang.members, gang.restore), strict=True):
@@ -99,17 +100,6 @@ class Generations:
             return [answer for answer in answers if not isinstance(answer, RankNotStarted)]
         reserving.cancel()
         return None
-
-    async def _choose_restore_step(self) -> int | None:
-        """The step that all ranks restore; None if no step has a snapshot for every rank.
-
-        Snapshots of later steps are emptied, all of them for None: beside a later one the next snapshot would overwrite the common step.
-        """
-        gang = self.gang
-        step = None if gang.distrusted else await choose_restore_step(gang.members, gang.spec.dispensable)
-        await asyncio.gather(*(member.placed.snapshots.forget(after=step or 0) for member in gang.members))
-        gang.distrusted = False
-        return step
 
     def watch_over(self) -> None:
         """While a generation trains: have its snapshots held by neighbours, and watch for a hang."""
@@ -169,7 +159,7 @@ class Generations:
             member.step, member.trained = taken.step, True
         # `running`: rank 0 has trained a step of this generation, or started its program, which may have no steps.
         self.gang.spares.allow(self.gang.phase == "training" and self.gang.merger.state == "running")
-        if taken.failure is not None:
+        if taken.failure is not None and not (taken.killed and self._kills):
             self.fail(taken.failure)
         if taken.done and (self.gang.all_done or self.gang.awaits_return):
             self.gang.ended.set()
@@ -223,6 +213,11 @@ class Generations:
         repair.spares += [one.rank for one in spares]
         others = [member for member in lost if member.rank not in {one.rank for one in spares}]
         self.assign(await gang.placement.replace(gang.members, others, dead, gang.generation + 1))
+
+    async def kill(self, timeout_s: float, grace_s: float = 0.0) -> None:
+        """Kill the gang's last trainers, after `grace_s` in which they may end. That is no failure, and no cause of another one."""
+        self._kills = True
+        await call_each(self.gang.members, lambda rank: rank.stop(grace_s, timeout_s))
 
     def assign(self, replaced: Sequence[RankReplaced]) -> None:
         for one in replaced:
@@ -289,7 +284,7 @@ class Generations:
         """Kill the trainers, and save the state in memory as a checkpoint; returns text: from where the next attempt continues."""
         gang = self.gang
         await gang.journal.settled()  # a partitioned supervisor, or one that has a successor, saves nothing
-        await call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
+        await self.kill(TRAINER_END_S)
         await drain_for_repair(gang)
         broken = BrokenGang(gang.spec.run, gang.spec.world_size, gang.merger, gang.distrusted)
         return await save_and_emit(gang.members, broken)
@@ -305,6 +300,17 @@ async def _reserve_one(member: Member, generation: int, node: str | None) -> Res
         raise RankNotStarted(member.rank, node, brief(error)) from error
     except TimeoutError as error:
         return RankNotStarted(member.rank, node, brief(error))
+
+
+async def _restore_step(gang: Gang) -> int | None:
+    """The step that all ranks restore; None if no step has a snapshot for every rank.
+
+    Snapshots of later steps are emptied, all of them for None: beside a later one the next snapshot would overwrite the common step.
+    """
+    step = None if gang.distrusted else await choose_restore_step(gang.members, gang.spec.dispensable)
+    await asyncio.gather(*(member.placed.snapshots.forget(after=step or 0) for member in gang.members))
+    gang.distrusted = False
+    return step
 
 
 def _not_answered(late: Sequence[RankNotStarted]) -> RankNotStarted:

@@ -48,9 +48,12 @@ class Heartbeat:
 
 
 def listen_for_signals() -> None:
-    """Write stacks to the log on a crash, and on `STACKS_SIGNAL`. Call it in the trainer's main thread."""
+    """Write stacks to the log on a crash, and that of the main thread on `STACKS_SIGNAL`. Call it in the trainer's main thread.
+
+    faulthandler reads other threads while they run: one that ends meanwhile would crash the trainer.
+    """
     faulthandler.enable()
-    faulthandler.register(STACKS_SIGNAL, all_threads=True)
+    faulthandler.register(STACKS_SIGNAL, all_threads=False)
 
 
 def _collectives() -> list[dict[str, Any]]:

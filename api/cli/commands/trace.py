@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from ....service.schemas.trace import Trace, TracedRank, TraceSummary
+from ....service.schemas.trace import Trace, TracedRank, Traces, TraceSummary
 from ....workers.messages.trace_request import MOST_STEPS
 from ...client import Client
 from ...given_path import given_path
@@ -25,6 +25,8 @@ from ..terminal.sparkline import bar
 
 _POLL_S: Final = 0.3
 _WIDE: Final = 48
+#: Traces in a list.
+_PAGE: Final = 100
 
 #: How each category is drawn: a character of its own, so that colour is not needed.
 _LOOKS: Final = {
@@ -50,15 +52,21 @@ def trace(
         ),
     ] = None,
     show: Annotated[str | None, typer.Option("--show", metavar="TRACE", help="Show an earlier trace.")] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the job's traces.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the job's traces, newest first.")] = False,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="TRACE", help="With --list: continue after the previous page.")
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Record the next steps of a running job on every rank, and print a summary."""
     screen = Screen()
+    if before is not None and not list_:
+        raise typer.BadParameter("--before needs --list.")
     with Client(url) as client:
         if list_:
-            _list(screen, client, job, json)
+            page = client.traces(job, before=before, limit=_PAGE)
+            screen.json(page) if json else _list(screen, job, page)
             return
         found = client.trace_summary(job, show) if show else _recorded(screen, client, client.trace(job, steps=steps))
         if json:
@@ -151,11 +159,7 @@ def _legend(ranks: Sequence[TracedRank]) -> Text:
     return line
 
 
-def _list(screen: Screen, client: Client, job: str, json: bool) -> None:
-    page = client.traces(job, limit=100)
-    if json:
-        screen.json(page)
-        return
+def _list(screen: Screen, job: str, page: Traces) -> None:
     rows = [
         (one.id, clock(one.asked_at.timestamp()), one.state, _steps(one), escape(one.message or ""))
         for one in page.items
@@ -163,6 +167,8 @@ def _list(screen: Screen, client: Client, job: str, json: bool) -> None:
     screen.table(("TRACE", "ASKED", "STATE", "STEPS", "MESSAGE"), rows)
     if not page.items:
         screen.hint(f"No traces. Record one with: shardyard trace {job}")
+    if page.next:
+        screen.hint(f"More with: shardyard trace {job} --list --before={page.next}")
 
 
 def _steps(one: Trace) -> str:

@@ -84,6 +84,7 @@ class Examination:
     records: tuple[GroupRecord, ...] = ()
     pid: int | None = None  # of a process on CUDA, as NCCL knows it, with its node's addresses
     hosts: tuple[str, ...] = ()
+    read: str = ""  # the stacks of one that has not answered, as another process reads them
 
     @classmethod
     def of(cls, rank: int, facts: Mapping[str, Any]) -> "Examination":

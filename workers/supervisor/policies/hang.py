@@ -104,5 +104,5 @@ def _wait_json(wait: Waiting, who: Sequence[tuple[int, float]]) -> dict[str, Any
 
 def _text(one: Examination) -> str:
     if not one.stacks:
-        return f"no answer (process state {one.state or 'gone'})"
+        return f"no answer (process state {one.state or 'gone'})" + (f"\n{one.read}" if one.read else "")
     return "\n".join(str(stack) for stack in one.stacks)

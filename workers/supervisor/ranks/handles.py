@@ -31,8 +31,8 @@ START_S: Final = 120.0
 TRAINER_END_S: Final = 10.0
 #: Seconds in a repair for what the ranks have left, while they report it: up to 8 MB each after a long absence of the dispatcher.
 REST_S: Final = 300.0
-#: A trainer that cannot answer writes its stacks to its log within this time.
-STACKS_S: Final = 1.0
+#: Stacks of a trainer that cannot answer.
+STACKS_S: Final = 10.0
 #: A profile or a command beyond its own seconds: it may wait for another one, and its file for slow storage.
 PROFILE_S: Final = 300.0
 #: Reading headers of snapshots, on a machine whose disks and cores are busy.
@@ -159,9 +159,10 @@ class RankHandle:
         report: RasReport | None = await within(ANSWER_S, self.actor.ask_nccl.remote())
         return report
 
-    async def write_stacks(self) -> None:
-        """Have a trainer that does not answer write its stacks to its log."""
-        await within(STACKS_S, self.actor.write_stacks.remote())
+    async def read_stacks(self) -> str:
+        """The stacks of a trainer that does not answer. Empty if its log will have them."""
+        found: str = await within(STACKS_S, self.actor.read_stacks.remote())
+        return found
 
     async def inject(self, fault: Fault, checkpoints: str | None) -> str | None:
         """Apply a fault, once; returns what was done, None when nothing was."""

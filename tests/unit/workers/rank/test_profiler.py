@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -97,6 +98,17 @@ async def test_stacks_and_samples_of_a_program_are_stored_once(tmp_path: Path) -
         text = (tmp_path / file.sha256).read_text()
         assert "--key=***" in text and "secret" not in text
     assert Outcome.from_json(json.loads(json.dumps(sampled.to_json()))) == sampled
+
+
+def test_stacks_for_an_incident_are_the_same_where_ranks_are_at_the_same_lines() -> None:
+    with program() as one, program() as other:
+        targets = [Target(pid, True, silent, SecretMask([SECRET]), unrecorded) for pid in (one, other)]
+        texts = [profiler.stacks_from_outside(target, PATIENCE_S) for target in targets]
+    # Either may be at another line of the loop, and wait for the interpreter's lock.
+    first, second = (re.sub(r"<string>:\d+|active\S*", "", text) for text in texts)
+    assert first == second and "busy_in_here" in first and "--key=***" in first
+    assert "Process: " in first and "Thread (" in first
+    assert profiler.stacks_from_outside(targets[0], 1.0) == "", "it has ended"
 
 
 async def test_a_process_that_cannot_be_read_leaves_the_stacks_of_the_others(

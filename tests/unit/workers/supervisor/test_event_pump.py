@@ -141,7 +141,7 @@ async def test_an_exit_is_a_lost_rank_unless_the_rank_was_done() -> None:
     killed = Rank([event(1, "exit", status=-9, generation=2)])
     (taken,) = await follow(killed, Written(Spool(1 << 20)))
     lost = Failure("rank_lost", 0, "the trainer was killed by SIGKILL", "node-a")
-    assert taken == PumpedEvent(1, exited=True, failure=lost)
+    assert taken == PumpedEvent(1, exited=True, killed=True, failure=lost)
     done = Rank([event(1, "done"), event(2, "exit", status=0, generation=2)])
     assert await follow(done, Written(Spool(1 << 20))) == [PumpedEvent(1, done=True), PumpedEvent(2, exited=True)]
 

@@ -6,6 +6,7 @@ Hangs of real ranks: tests/integration/workers/supervisor/test_hang_watchdog.py.
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from harness.patience import PATIENCE_S
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.nccl_report import LaunchCount, NcclRank, RasReport, UnequalLaunches
 from shardyard.workers.messages.rendezvous import Reservation
+from shardyard.workers.supervisor import hang_watchdog
 from shardyard.workers.supervisor.hang_watchdog import after_abort, hang
+from shardyard.workers.supervisor.policies.examination import Examination
 from shardyard.workers.supervisor.policies.failures import Failure, exited
 from shardyard.workers.supervisor.policies.hang import Progress
 from shardyard.workers.supervisor.ranks.handles import ANSWER_S, RankHandle
@@ -79,6 +82,35 @@ SEEN = "NCCL's RAS: AllReduce of communicator 0xa: 57 launched by rank 2, 58 lau
 async def test_the_only_rank_that_lives_is_named_unless_its_device_may_wait_for_another_one() -> None:
     alone = READS | {"collectives": [], "stacks": IN_TOLIST, "pid": 100, "hosts": HOSTS}
     assert [(await after_abort(ABORT, gang(*others, alone), 30.0)).rank for others in ((), (None,))] == [0, None]
+
+
+@pytest.mark.parametrize(
+    ("read", "waits_s"), [("Thread (idle): MainThread\n    spin (a.py:1)", 0.0), ("", 7.0), (None, 0.0)]
+)
+async def test_the_stacks_of_a_trainer_that_does_not_answer_are_in_the_incident(
+    monkeypatch: pytest.MonkeyPatch, read: str | None, waits_s: float
+) -> None:
+    """If they cannot be read, it writes them to its log meanwhile. None: its actor is gone, too."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def read_stacks() -> str:
+        if read is None:
+            raise TimeoutError
+        return read
+
+    monkeypatch.setattr(hang_watchdog, "WRITTEN_S", 7.0)
+    members: Any = gang({"state": "R"}, READS)
+    members[0].handle.actor.read_stacks = SimpleNamespace(remote=read_stacks)
+    found = [Examination.of(0, {"state": "R"}), Examination.of(1, READS)]
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio, "sleep", sleep)
+        failure = await hang_watchdog._failure(found, members, 30.0, None)
+    assert waited == [waits_s] * bool(waits_s)
+    (text,) = [one["stack"] for one in failure.evidence["stacks"] if one["ranks"] == [0]]
+    assert text == "no answer (process state R)" + (f"\n{read}" if read else "")
 
 
 Answer = Callable[[], Coroutine[Any, Any, RasReport | None]]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.lifecycle import Lifecycle
 from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.ranks.members import Member
-from shardyard.workers.supervisor.repair import Generations, choose_root_cause, drain_for_repair
+from shardyard.workers.supervisor.repair import Generations, _restore_step, choose_root_cause, drain_for_repair
 
 LOST = Failure("rank_lost", 1, "the trainer was killed by SIGKILL", "node-a")
 ECHO = Failure("exception", 0, "RuntimeError: Connection closed by peer")
@@ -96,6 +97,33 @@ def test_an_actor_that_is_gone_is_a_failure_unless_the_gang_ends(phase: Phase, f
     gang = training(phase)
     apply(gang, 1, [RankLost("the rank's actor is lost")])
     assert gang.members[1].lost and gang.members[1].exited and len(gang.failures) == failures
+
+
+async def test_a_trainer_that_the_gang_kills_at_its_end_is_no_cause() -> None:
+    """Another rank's own exception, which looks like that of a lost peer, ends the job. A lost rank would have it start again."""
+    gang: Any = training()
+    own = Failure("exception", 1, OWN_REFUSED, "node-a", f"{OWN_FRAME}{OWN_REFUSED}")
+    gang.failures = [own]
+    generations = Generations(gang)
+    killed = PumpedEvent(1, exited=True, killed=True, failure=replace(LOST, rank=0))
+
+    async def stop(*_: float) -> None:
+        generations._apply(gang.members[0], killed)
+
+    for member in gang.members:
+        member.handle = SimpleNamespace(stop=stop)
+    await generations.kill(PATIENCE_S)
+    assert gang.failures == [own] and gang.members[0].exited
+    apply(gang, 0, [killed])
+    assert gang.root_cause.rank == 0, "by another process, before the end"
+
+
+def test_what_a_predecessor_killed_at_the_end_is_no_cause() -> None:
+    gang = training("ending")
+    apply(gang, 1, [PumpedEvent(1, exited=True, killed=True, failure=LOST)])
+    assert not gang.failures
+    apply(gang, 1, [PumpedEvent(2, exited=True, failure=replace(LOST, message="the trainer was killed by SIGSEGV"))])
+    assert len(gang.failures) == 1
 
 
 async def test_a_better_cause_is_waited_for() -> None:
@@ -213,7 +241,7 @@ async def test_no_snapshot_is_left_that_is_newer_than_the_restored_step(
             steps[:] = [step for step in steps if step <= after]
 
         member.handle = cast("Any", SimpleNamespace(snapshots=SimpleNamespace(steps=answer, forget=forget)))
-    assert await Generations(gang)._choose_restore_step() == restored
+    assert await _restore_step(gang) == restored
     assert held == left and not gang.distrusted
 
 

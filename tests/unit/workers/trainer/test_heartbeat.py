@@ -1,6 +1,9 @@
+import subprocess
 import sys
 import threading
 import time
+
+from harness.patience import PATIENCE_S
 
 from shardyard.workers.thread_stacks import called
 from shardyard.workers.trainer.heartbeat import Heartbeat
@@ -35,3 +38,21 @@ def test_a_status_says_which_function_of_c_a_thread_is_in() -> None:
     lock.release()
     thread.join()
     assert stack["call"] == "acquire" and stack["frames"][-1].endswith("in wait")
+
+
+def test_a_trainer_that_is_asked_by_a_signal_writes_its_main_threads_stack_alone() -> None:
+    """To read those of threads that run would crash it, sooner or later."""
+    script = """
+import os, threading, time
+from shardyard.workers.messages.rank_status import STACKS_SIGNAL
+from shardyard.workers.trainer.heartbeat import listen_for_signals
+def asks():
+    os.kill(os.getpid(), STACKS_SIGNAL)
+listen_for_signals()
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+asks()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    assert " in asks" in done.stderr and "Thread 0x" not in done.stderr

@@ -63,12 +63,11 @@ test("an image's newest step is shown, however many pages its steps have", async
 
 test("of more images than are loaded at once the strip says that later steps are missing", async () => {
   const requests = manyImages(2100);
-  const { container } = open(<JobFiles job={job({ state: "succeeded" })} />);
+  open(<JobFiles job={job({ state: "succeeded" })} />);
   expect(await screen.findByAltText("samples/a b, step 2,000")).toBeTruthy();
   const more = screen.getByText("More steps");
   await expect.poll(() => more).toHaveProperty("disabled", false);
   expect(requests).toHaveLength(10);
-  await expectAccessible(container.querySelector("figure") ?? container);
   await userEvent.click(more);
   expect(await screen.findByAltText("samples/a b, step 2,100")).toBeTruthy();
   expect(screen.queryByText("More steps")).toBeNull();

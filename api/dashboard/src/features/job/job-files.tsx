@@ -1,7 +1,7 @@
 /** What a job's program logged as files: images by name with their steps, tables on request, all for download; a page at a time, and images to their end. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
+import { memo, useEffect, useState } from "react";
 import { type Artifact, listArtifacts } from "../../api/artifacts";
 import type { Job } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
@@ -73,22 +73,27 @@ function FileTable({ files, onShow }: { files: readonly Artifact[]; onShow: (add
         <tr><th scope="col">Name</th><th scope="col">Step</th><th scope="col">Size</th><th scope="col">Rank</th><th scope="col"><span className="unseen">Actions</span></th></tr>
       </thead>
       <tbody>
-        {files.map((file) => (
-          <tr key={file.address}>
-            <td className="file-name">{file.name}</td>
-            <td>{file.step === null ? "–" : integer(file.step)}</td>
-            <td>{bytes(file.bytes)}</td>
-            <td>{file.rank}</td>
-            <td>
-              {file.type === "table" && <><button className="button" aria-label={`Show ${called(file)}`} onClick={() => { onShow(file.address); }}>Show</button> </>}
-              <a className="button" href={file.address} download aria-label={`Download ${called(file)}`}>Download</a>
-            </td>
-          </tr>
-        ))}
+        {files.map((file) => <FileRow key={file.address} file={file} onShow={onShow} />)}
       </tbody>
     </table>
   );
 }
+
+/** A page more renders its own rows alone. */
+const FileRow = memo(function FileRow({ file, onShow }: { file: Artifact; onShow: (address: string) => void }) {
+  return (
+    <tr>
+      <td className="file-name">{file.name}</td>
+      <td>{file.step === null ? "–" : integer(file.step)}</td>
+      <td>{bytes(file.bytes)}</td>
+      <td>{file.rank}</td>
+      <td>
+        {file.type === "table" && <><button className="button" aria-label={`Show ${called(file)}`} onClick={() => { onShow(file.address); }}>Show</button> </>}
+        <a className="button" href={file.address} download aria-label={`Download ${called(file)}`}>Download</a>
+      </td>
+    </tr>
+  );
+});
 
 function byName(files: readonly Artifact[]): ReadonlyMap<string, Artifact[]> {
   const found = new Map<string, Artifact[]>();

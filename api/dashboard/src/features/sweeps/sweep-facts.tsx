@@ -18,7 +18,7 @@ export function SweepFacts({ sweep, now }: { sweep: Sweep; now: Date }) {
         { name: "Early stopping", value: asha && `the best 1/${asha.reduction} at a rung continue, others are ${losers}` },
         { name: "Device time", value: duration(sweep.deviceSeconds) },
         { name: "Created", value: <><TimeAgo at={sweep.createdAt} now={now} /> by {sweep.actor}</> },
-        { name: sweep.finishedAt ? "Ran for" : "Running for", value: duration(secondsBetween(sweep.createdAt, sweep.finishedAt ?? now)) },
+        { name: "Duration", value: sweep.finishedAt && duration(secondsBetween(sweep.createdAt, sweep.finishedAt)) },
         { name: "Id", value: <code>{sweep.id}</code> },
       ]}
     />

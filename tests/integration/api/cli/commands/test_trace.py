@@ -42,6 +42,12 @@ def answering(client: Client, job: str, report: Callable[[str], None]) -> thread
     return thread
 
 
+def failing(client: Client, job: str, gang: Gang, message: str) -> threading.Thread:
+    """Report that the next trace that is asked for failed."""
+    failed = {"done": False, "message": message, "steps": None}
+    return answering(client, job, lambda trace: gang.emit(("trace_finished", {"id": trace, **failed})))
+
+
 def test_it_waits_sums_up_and_writes_the_file(
     running: tuple[str, Gang], client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,11 +101,7 @@ def test_a_trace_that_fails_says_why_and_is_an_error(
     running: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, gang = running
-    thread = answering(
-        client,
-        job,
-        lambda trace: gang.emit(("trace_finished", {"id": trace, "done": False, "message": "repaired", "steps": None})),
-    )
+    thread = failing(client, job, gang, "repaired")
     assert run(["trace", job, "--steps", "1"]) == 1
     thread.join(PATIENCE_S)
     printed = capsys.readouterr()
@@ -110,12 +112,32 @@ def test_a_trace_that_fails_says_why_and_is_an_error(
     assert json.loads(printed.out)["trace"]["message"] == "repaired" and printed.err == ""
 
 
+def test_a_list_of_traces_names_the_command_for_its_next_page(
+    running: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardyard.api.cli.commands.trace._PAGE", 1)
+    job, gang = running
+    for message in ("first", "second"):
+        thread = failing(client, job, gang, message)
+        run(["trace", job, "--steps", "1"])
+        thread.join(PATIENCE_S)
+    capsys.readouterr()
+    assert run(["trace", job, "--list"]) == 0
+    printed = capsys.readouterr()
+    assert "second" in printed.out and "first" not in printed.out
+    more = printed.err.split("shardyard ", 1)[1].split()
+    assert run(more) == 0
+    printed = capsys.readouterr()
+    assert "first" in printed.out and "second" not in printed.out and "More with" not in printed.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason", "remedy"),
     [
         (["absent"], "absent", "shardyard list"),
         (["tiny", "--show", "trace-1"], "no trace", "--list"),
         (["tiny", "--steps", "21"], "Error", "shardyard trace --help"),
+        (["tiny", "--before", "trace-1"], "--list", "shardyard trace --help"),
     ],
 )
 def test_errors_end_with_the_next_thing_to_type(
