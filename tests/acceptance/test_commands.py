@@ -244,6 +244,7 @@ def test_a_folder_is_uploaded_and_every_rank_runs_in_its_copy(plane: ControlPlan
         assert client.wait(again.id, timeout_s=PATIENCE_S).state == "succeeded"
 
 
+@pytest.mark.full
 def test_what_a_program_logs_becomes_curves(plane: ControlPlane, tmp_path: Path) -> None:
     """By `shardyard.log` on two ranks, by lines of JSON, and again after a restart, which replaces what it trains again."""
     script = """
@@ -342,11 +343,9 @@ if not again:
         assert json.loads(place.read_text()) == {"again": True}
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
-@pytest.mark.parametrize(
-    "name",
-    ["ddp", *(pytest.param(name, marks=pytest.mark.full) for name in ("fsdp2", "accelerate", "accelerate-images"))],
-)
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", ["ddp", "fsdp2", "accelerate", "accelerate-images"])
+@pytest.mark.full
 def test_scripts_of_other_libraries_are_jobs_unchanged(plane: ControlPlane, name: str, ranks: int) -> None:
     """Every loss is that of one process without Shardyard, to the last of twelve digits."""
     spec = {**spec_file.load(EXAMPLES / f"{name}.yaml"), "ranks": ranks}

@@ -109,6 +109,7 @@ def make():
 """
 
 
+@pytest.mark.full
 def test_a_rank_that_raises_fails_the_job_with_its_story(plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "cheese.py").write_text(RAISES)
     document = spec("raises")

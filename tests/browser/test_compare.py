@@ -77,6 +77,7 @@ def test_programs_are_compared(page: Page, pair: tuple[LiveJob, LiveJob]) -> Non
     expect(loss).to_have_count(0)
 
 
+@pytest.mark.full
 def test_the_list_of_jobs_has_columns_of_logged_metrics(page: Page, pair: tuple[LiveJob, LiveJob]) -> None:
     page.goto("/")
     page.get_by_role("button", name="Columns…").click()

@@ -186,6 +186,7 @@ def it_is_cancelled(page: Page) -> None:
     assert step(page) == stopped
 
 
+@pytest.mark.full
 def test_a_page_outlives_its_control_plane(
     browser: Browser, plane: ControlPlane, url: str, token: str, tmp_path: Path
 ) -> None:

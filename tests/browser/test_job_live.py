@@ -36,6 +36,7 @@ def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
         yield page
 
 
+@pytest.mark.full
 def test_a_page_that_is_opened_again_goes_on_without_a_gap(page: Page, job: Job) -> None:
     page.add_init_script(RECORDER)
     page.goto(f"/jobs/{job.id}")

@@ -208,6 +208,7 @@ def test_a_metric_with_bars_in_its_name_is_drawn(page: Page, stage: LiveServer) 
     assert "rgba(0, 0, 0, 0)" not in marker.evaluate("(it) => getComputedStyle(it).borderTopColor")
 
 
+@pytest.mark.full
 def test_a_chart_fills_the_screen_and_is_downloaded(page: Page, program: LiveJob) -> None:
     page.goto(f"/jobs/{program.id}/metrics?find=layer0/norm01&smooth=0.9")
     full = page.get_by_role("button", name="Full screen of layer0/norm01")

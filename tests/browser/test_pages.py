@@ -97,6 +97,7 @@ def test_a_wrong_spec_is_reported_while_it_is_written(page: Page, refusals: list
     expect(findings).to_be_hidden()
 
 
+@pytest.mark.full
 def test_the_cluster_says_who_holds_it(page: Page, pair: tuple[Job, Job]) -> None:
     page.goto("/cluster")
     node = page.get_by_role("article")
@@ -144,6 +145,7 @@ def test_a_machine_is_cordoned_and_its_jobs_go_on(page: Page, plane: ControlPlan
             client.uncordon(client.nodes()[0].id)
 
 
+@pytest.mark.full
 def test_two_jobs_are_compared(page: Page, pair: tuple[Job, Job]) -> None:
     page.goto("/?label=race%3Dtortoise")
     rows = page.get_by_role("row")

@@ -25,6 +25,8 @@ WEED = Path(sys.executable).with_name("weed")
 LOOPBACK = "127.0.0.1"
 #: Where the server makes a socket for each part, which no option moves.
 _SOCKETS = Path("/tmp")
+#: Kills the server when standard input ends: when the tests' process ends, however it does.
+_GUARD = 'cat; kill -9 "$1"'
 #: Each part of the server listens twice.
 PARTS = ("master", "volume", "filer", "s3")
 
@@ -90,6 +92,7 @@ class Buckets:
         self._folder = Path(tempfile.mkdtemp(prefix="sy-s3-"))
         self._door = Door()
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._sockets: list[Path] = []
         self.environment = {
             "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{self._door.port}",
@@ -115,6 +118,8 @@ class Buckets:
             ports = _free_ports(2 * len(PARTS))
             with (self._folder / "log").open("ab") as log:
                 self._process = subprocess.Popen(self._command(ports), stdout=log, stderr=log, start_new_session=True)
+            guard = ["sh", "-c", _GUARD, "sh", str(self._process.pid)]
+            self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
             self._sockets = [
                 _SOCKETS / f"seaweedfs-{part}-grpc-{port}.sock" for part, port in zip(PARTS, ports[1::2], strict=True)
             ]
@@ -126,6 +131,11 @@ class Buckets:
 
     def kill(self) -> None:
         self._door.server = None
+        if self._guard is not None and self._guard.stdin is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._guard.pid, signal.SIGKILL)
+            self._guard.wait(PATIENCE_S)
+            self._guard.stdin.close()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)

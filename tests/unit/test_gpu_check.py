@@ -91,6 +91,7 @@ def found(folder: Path) -> Report:
     return whole
 
 
+@pytest.mark.full
 def test_a_part_of_it_runs_on_a_cpu_without_other_packages(tmp_path: Path) -> None:
     done = check(tmp_path, "--device", "cpu", "--only", "kernels", "tracing")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -650,7 +650,7 @@ def run() -> Iterator[Run]:
 
 @POSTGRESQL_IN_FULL
 @pytest.mark.parametrize(
-    "examples", [16, pytest.param(400, marks=[pytest.mark.full, pytest.mark.timeout(900)])], ids=["few", "many"]
+    "examples", [8, pytest.param(400, marks=[pytest.mark.full, pytest.mark.timeout(900)])], ids=["few", "many"]
 )
 def test_the_database_says_what_the_model_says(run: Run, database_url: str, tmp_path: Path, examples: int) -> None:
     settings = Settings(data_dir=tmp_path, cpu_ranks_per_core=4, lease_s=1000.0, retry_backoff_s=1e-9)

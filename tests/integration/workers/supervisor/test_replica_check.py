@@ -29,6 +29,7 @@ def entry() -> str:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.full
 async def test_a_flipped_bit_names_its_rank_and_leaves_no_trace_in_the_parameters(
     cluster: Cluster, tmp_path: Path
 ) -> None:

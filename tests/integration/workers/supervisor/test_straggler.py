@@ -35,9 +35,8 @@ def entry() -> str:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "layout", [LAYOUTS[0], *(pytest.param(layout, marks=pytest.mark.full) for layout in LAYOUTS[1:])], ids=str
-)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.full
 async def test_a_slow_rank_is_named_and_so_is_its_recovery(
     cluster: Cluster, tmp_path: Path, layout: dict[str, Any]
 ) -> None:

@@ -338,7 +338,7 @@ def test_published_runs_took_about_as_long(
     assert flops / world / step_time(setting, hardware).seconds / 1e12 == pytest.approx(tflops, rel=0.2)
 
 
-@pytest.mark.parametrize("row", [0, 1, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize("row", [0, *(pytest.param(row, marks=pytest.mark.full) for row in (1, 2))])
 def test_published_degrees_are_near_the_pick(row: int) -> None:
     """In the first fifth of all degrees, and no more than an eighth slower than the pick."""
     heads, width, layers, t, p, world, batch, _ = MEGATRON[row]

@@ -168,6 +168,7 @@ def test_what_stays_in_the_foreground_prints_no_json(folder: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.full
 def test_migrate_twice(folder: Path) -> None:
     for _ in range(2):
         assert "up to date" in shardyard("migrate").stdout
