@@ -136,6 +136,7 @@ class Buckets:
                 os.killpg(self._guard.pid, signal.SIGKILL)
             self._guard.wait(PATIENCE_S)
             self._guard.stdin.close()
+            self._guard = None
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)

@@ -189,6 +189,8 @@ class ExitEvent(Event):
     """Generation of the trainer."""
     unforked: str | None = None
     """Why the node's fork server could not fork the trainer. Null if it did, or is gone."""
+    ordered: bool = False
+    """Whether the gang ordered its end by force before it had ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

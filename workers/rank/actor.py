@@ -153,9 +153,10 @@ class Rank(SnapshotService):
     async def read_stacks(self) -> str:
         """The stacks of a trainer that did not answer. Empty if they cannot be read: it then writes them to its log, where it can."""
         self.lease.renew()
-        found = await self.orders.stacks(self.trainer)
-        if not found and self.trainer:
-            self.trainer.write_stacks()
+        trainer = self.trainer
+        found = await self.orders.stacks(trainer)
+        if not found and trainer:
+            trainer.write_stacks()
         return found
 
     async def inject(self, fault: dict[str, Any], checkpoints: str | None) -> str | None:
@@ -192,6 +193,7 @@ class Rank(SnapshotService):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await trainer.gone.wait()
+        trainer.end_ordered = trainer.end_ordered or not trainer.gone.is_set()
         trainer.kill()
 
     async def shutdown(self) -> None:

@@ -38,7 +38,7 @@ PATIENCE_S: Final = 60.0
 #: Bytes of a rank's stacks in an incident.
 MOST_TEXT: Final = 8_000
 #: A process or a thread in py-spy's text, with its number.
-_NUMBERS: Final = re.compile(r"^(Process|Thread) \d+", re.MULTILINE)
+_NUMBERS: Final = re.compile(r"^(Process|Thread) (?:0x[0-9A-Fa-f]+|\d+)", re.MULTILINE)
 #: Seconds for the stacks of all processes.
 STACKS_S: Final = 180.0
 #: Stacks of a process that changes them meanwhile are read again.
@@ -201,7 +201,7 @@ def stacks(pid: int, until: float) -> str:
         try:
             return _py_spy(limit_s, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames")
         except ProfileFailed:
-            if not again:
+            if not again or time.monotonic() >= until:
                 raise
     raise AssertionError
 
@@ -209,13 +209,15 @@ def stacks(pid: int, until: float) -> str:
 def stacks_from_outside(target: Target, limit_s: float) -> str:
     """The stacks of the processes that can be read within the time, without numbers of processes and threads; empty if none can.
 
-    Ranks that are at the same lines have the same text.
+    Ranks that are at the same lines have the same text, of at most `MOST_TEXT` bytes.
     """
-    until, texts = time.monotonic() + limit_s, []
+    until, found = time.monotonic() + limit_s, b""
     for pid in python_processes(target)[:MOST_PROCESSES]:
+        if time.monotonic() >= until or len(found) >= MOST_TEXT:
+            break
         with contextlib.suppress(ProfileFailed):
-            texts.append(_NUMBERS.sub(r"\1", stacks(pid, until)))
-    return target.mask.hide("\n".join(texts).encode())[:MOST_TEXT].decode(errors="replace")
+            found += target.mask.hide(_NUMBERS.sub(r"\1", stacks(pid, until)).encode()) + b"\n"
+    return found[:MOST_TEXT].decode(errors="replace").strip()
 
 
 def record(pid: int, seconds: int) -> bytes:

@@ -86,7 +86,7 @@ class TrainerEvents:
         await asyncio.gather(*readers, return_exceptions=True)
         trainer.close()
         self.logs.report_dropped()
-        exited = ExitEvent(status=status, generation=generation, unforked=unforked)
+        exited = ExitEvent(status=status, generation=generation, unforked=unforked, ordered=trainer.end_ordered)
         self.spool.add(exited.kind, to_json(exited), urgent=True)
 
     async def _exit_status(self, trainer: TrainerProcess) -> tuple[int | None, str | None]:

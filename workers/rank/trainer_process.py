@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -40,6 +41,7 @@ class TrainerProcess:
         self.logs = {"stdout": Lines(stdout, MAX_LINE), "stderr": Lines(stderr, MAX_LINE)}
         self._sending: asyncio.Task[None] | None = None  # of the newest message
         self.pid: int | None = None
+        self.end_ordered = False  # by force, before it had ended
         self.requested_at = time.monotonic()
         self._examining: set[asyncio.Future[dict[str, Any]]] = set()
         self.gone = asyncio.Event()
@@ -105,7 +107,8 @@ class TrainerProcess:
         """Make the trainer write its main thread's stack to its log. A stopped one writes it when SIGCONT continues it."""
         if self.pid is not None and not self.gone.is_set():
             with contextlib.suppress(OSError):
-                os.kill(self.pid, STACKS_SIGNAL)
+                # To the main thread: one that is stopped may have any of its threads take a signal of the process.
+                ctypes.CDLL(None).tgkill(self.pid, self.pid, STACKS_SIGNAL)
                 os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:

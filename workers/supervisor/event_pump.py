@@ -48,7 +48,7 @@ from .trace_orders import TraceOrders
 class PumpedEvent:
     """One event of a rank and its consequences. None, False: no consequence.
 
-    `killed`: the trainer has exited by SIGKILL. `beside`: it is of what goes on beside the rank's trainer, and no sign of it.
+    `beside`: it is of what goes on beside the rank's trainer, and no sign of it.
     """
 
     number: int
@@ -56,7 +56,6 @@ class PumpedEvent:
     done: bool = False
     stopped: bool = False
     exited: bool = False
-    killed: bool = False
     failed: bool = False
     failure: Failure | None = None
     beside: bool = False
@@ -264,13 +263,13 @@ class EventPump:
         ended = read(ExitEvent, event["data"])
         if member.reservation and ended.generation < member.reservation.generation:
             return PumpedEvent(event["seq"])  # of a trainer that a dead supervisor had started
-        if member.done or member.failed:
+        if member.done or member.failed or (ended.ordered and ended.status == -signal.SIGKILL):
             return PumpedEvent(event["seq"], exited=True)
         if ended.unforked is not None:
             failure = unforked(member.rank, member.node, ended.unforked)
         else:
             failure = exited(member.rank, member.node, ended.status, member.watchdog, member.log)
-        return PumpedEvent(event["seq"], exited=True, killed=ended.status == -signal.SIGKILL, failure=failure)
+        return PumpedEvent(event["seq"], exited=True, failure=failure)
 
     def _take_trace(self, _: Sequence[Member], __: Member, event: Event) -> PumpedEvent:
         self.traces.take_step(event)

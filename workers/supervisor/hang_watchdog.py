@@ -55,8 +55,10 @@ async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, is
             if not left or not hung(left, limit_s, max(limit_s, spec.timeout_s)):
                 progress.began()
             elif progress.left_s == 0:
-                report = asking.result() if asking.done() else None
-                return await _failure(found, members, progress.idle_s, report)
+                idle_s, report = progress.idle_s, asking.result() if asking.done() else None
+                found, written = await _with_stacks(found, members)
+                if progress.left_s == 0 or written:  # what a trainer writes looks like progress
+                    return _failure(found, members, idle_s, report)
         finally:
             asking.cancel()
 
@@ -106,24 +108,24 @@ async def _report(member: Member) -> RasReport | None:
     return None
 
 
-async def _failure(
+def _failure(
     found: Sequence[Examination], members: Sequence[Member], idle_s: float, report: RasReport | None
 ) -> Failure:
     witness = witness_of(report, found)
     verdict = join(diagnose(found, len(members)), found, witness)
-    found = await _with_stacks(found, members)
     node = None if verdict.rank is None else members[verdict.rank].node
     message = f"no progress for {idle_s:.0f} s: {verdict.message}"
     seen = evidence(found, verdict) | ({"nccl_ras": witness.evidence} if witness.lines else {})
     return Failure("hang", verdict.rank, message, node, evidence=seen)
 
 
-async def _with_stacks(found: Sequence[Examination], members: Sequence[Member]) -> list[Examination]:
-    """With the stacks of trainers that have not answered. Where they cannot be read, the incident has the last lines of the log."""
+async def _with_stacks(found: Sequence[Examination], members: Sequence[Member]) -> tuple[list[Examination], bool]:
+    """With the stacks of trainers that have not answered; and whether some could not be read, so that logs may have them."""
     silent = [one for one in found if not one.answered]
     reading = (members[one.rank].placed.read_stacks() for one in silent)
     texts = dict(zip((one.rank for one in silent), await asyncio.gather(*reading, return_exceptions=True), strict=True))
-    if "" in texts.values():
+    written = any(text == "" or isinstance(text, TimeoutError) for text in texts.values())
+    if written:
         await asyncio.sleep(WRITTEN_S)
     read = {rank: text for rank, text in texts.items() if isinstance(text, str)}
-    return [replace(one, read=read.get(one.rank, "")) for one in found]
+    return [replace(one, read=read.get(one.rank, "")) for one in found], written

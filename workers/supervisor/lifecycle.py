@@ -171,6 +171,8 @@ class Lifecycle:
         if gang.all_done:
             await call_each(gang.members, RankHandle.release)
         elif gang.stopping:
+            if gang.failures and gang.stopping == "preempt":
+                await choose_root_cause(gang)
             await self.generations.kill(STOP_GRACE_S + DRAIN_S, STOP_GRACE_S)
         else:
             await choose_root_cause(gang)

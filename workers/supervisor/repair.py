@@ -159,7 +159,7 @@ class Generations:
             member.step, member.trained = taken.step, True
         # `running`: rank 0 has trained a step of this generation, or started its program, which may have no steps.
         self.gang.spares.allow(self.gang.phase == "training" and self.gang.merger.state == "running")
-        if taken.failure is not None and not (taken.killed and self._kills):
+        if taken.failure is not None and not (self._kills and taken.failure.secondary):
             self.fail(taken.failure)
         if taken.done and (self.gang.all_done or self.gang.awaits_return):
             self.gang.ended.set()
@@ -215,7 +215,7 @@ class Generations:
         self.assign(await gang.placement.replace(gang.members, others, dead, gang.generation + 1))
 
     async def kill(self, timeout_s: float, grace_s: float = 0.0) -> None:
-        """Kill the gang's last trainers, after `grace_s` in which they may end. That is no failure, and no cause of another one."""
+        """Kill the gang's last trainers, after `grace_s` in which they may end. Connections that others lose by it are no failures."""
         self._kills = True
         await call_each(self.gang.members, lambda rank: rank.stop(grace_s, timeout_s))
 

@@ -1,7 +1,7 @@
 """A trainer's heartbeat: its phase, its step and their age, and for a trainer that hangs its stacks and collectives.
 
 The training thread records beats; the control thread reports them with `status`. It cannot while the process is stopped or a thread holds
-the interpreter's lock. Then a signal still makes the interpreter write all stacks to the log.
+the interpreter's lock. Then py-spy reads its stacks, or a signal makes the interpreter write that of the main thread to the log.
 """
 
 import faulthandler

@@ -99,7 +99,10 @@ def _understood(incident: dict[str, Any], rank: int, how: str) -> None:
     stacks = "\n".join(entry["stack"] for entry in incident["stacks"])
     assert sorted(r for entry in incident["stacks"] for r in entry["ranks"]) == [0, 1, 2, 3]
     if how == "stopped":
-        assert "stopped" in incident["message"] and 'Thread (idle): "MainThread"' in stacks, incident
+        assert "stopped" in incident["message"], incident
+        assert 'Thread (idle): "MainThread"' in stacks or "most recent call first" in "\n".join(incident["log"]), (
+            incident
+        )
         return
     # The rank never entered its next step, whose first collective is its tensor group's. Which of those who wait came first is chance.
     pair = [rank // 2 * 2, rank // 2 * 2 + 1]

@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 from pathlib import Path
 
@@ -70,6 +71,27 @@ async def test_messages_reach_a_trainer_in_their_order_and_no_trainer_is_no_erro
         await rank.send({"release": True})
         with other.makefile("rb") as lines:
             assert [json.loads(lines.readline()) for _ in range(2)] == [{"stop": "save"}, {"release": True}]
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+async def test_an_end_by_force_is_marked_unless_the_trainer_had_ended(has_ended: bool) -> None:
+    """What killed it before, such as a lack of memory, is a failure."""
+    fork, server = socket.socketpair()
+    control, other = socket.socketpair()
+    rank = Rank("cpu")
+    await rank.stop(0.0)
+    with (
+        server,
+        other,
+        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
+    ):
+        rank.trainer = trainer
+        if has_ended:
+            trainer.gone.set()
+        await rank.stop(0.0)
+        trainer.gone.set()
+        await rank.stop(0.0)  # once more, as a supervisor that was started again may
+        assert trainer.end_ordered != has_ended and server.recv(8) == bytes([signal.SIGKILL] * 2)
 
 
 async def test_a_trainer_that_reads_late_gets_each_message_whole() -> None:

@@ -137,11 +137,20 @@ async def test_what_a_preflight_found_slow_is_an_incident_and_no_failure() -> No
     assert incident["message"] == "Node host is slow."
 
 
+@pytest.mark.parametrize(("status", "is_failure"), [(-9, False), (-11, True)])
+async def test_an_end_that_the_gang_ordered_is_no_failure(status: int, is_failure: bool) -> None:
+    """Another rank's exception, which looks like that of a lost peer, would seem to follow from it. A crash meanwhile is one."""
+    (taken,) = await follow(
+        Rank([event(1, "exit", status=status, generation=2, ordered=True)]), Written(Spool(1 << 20))
+    )
+    assert taken.exited and (taken.failure is not None) == is_failure
+
+
 async def test_an_exit_is_a_lost_rank_unless_the_rank_was_done() -> None:
     killed = Rank([event(1, "exit", status=-9, generation=2)])
     (taken,) = await follow(killed, Written(Spool(1 << 20)))
     lost = Failure("rank_lost", 0, "the trainer was killed by SIGKILL", "node-a")
-    assert taken == PumpedEvent(1, exited=True, killed=True, failure=lost)
+    assert taken == PumpedEvent(1, exited=True, failure=lost)
     done = Rank([event(1, "done"), event(2, "exit", status=0, generation=2)])
     assert await follow(done, Written(Spool(1 << 20))) == [PumpedEvent(1, done=True), PumpedEvent(2, exited=True)]
 

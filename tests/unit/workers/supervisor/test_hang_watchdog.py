@@ -85,12 +85,12 @@ async def test_the_only_rank_that_lives_is_named_unless_its_device_may_wait_for_
 
 
 @pytest.mark.parametrize(
-    ("read", "waits_s"), [("Thread (idle): MainThread\n    spin (a.py:1)", 0.0), ("", 7.0), (None, 0.0)]
+    ("read", "waits_s"), [("Thread (idle): MainThread\n    spin (a.py:1)", 0.0), ("", 7.0), (None, 7.0)]
 )
 async def test_the_stacks_of_a_trainer_that_does_not_answer_are_in_the_incident(
     monkeypatch: pytest.MonkeyPatch, read: str | None, waits_s: float
 ) -> None:
-    """If they cannot be read, it writes them to its log meanwhile. None: its actor is gone, too."""
+    """If they cannot be read, it writes its own to its log meanwhile. None: its actor does not answer in time."""
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -107,10 +107,30 @@ async def test_the_stacks_of_a_trainer_that_does_not_answer_are_in_the_incident(
     found = [Examination.of(0, {"state": "R"}), Examination.of(1, READS)]
     with monkeypatch.context() as patch:
         patch.setattr(asyncio, "sleep", sleep)
-        failure = await hang_watchdog._failure(found, members, 30.0, None)
-    assert waited == [waits_s] * bool(waits_s)
+        found, written = await hang_watchdog._with_stacks(found, members)
+    assert waited == [waits_s] * bool(waits_s) and written == bool(waits_s)
+    failure = hang_watchdog._failure(found, members, 30.0, None)
     (text,) = [one["stack"] for one in failure.evidence["stacks"] if one["ranks"] == [0]]
     assert text == "no answer (process state R)" + (f"\n{read}" if read else "")
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_gang_that_goes_on_while_its_stacks_are_read_does_not_hang(goes_on: bool) -> None:
+    members: Any = gang({"state": "R"})
+    progress, times = Progress(0.05), 0
+
+    async def read_stacks() -> str:
+        nonlocal times
+        times += 1
+        if goes_on and times < 3:
+            progress.began()
+        return "Thread (idle): MainThread"
+
+    members[0].handle.actor.read_stacks = SimpleNamespace(remote=read_stacks)
+    spec = GangSpec("shardyard-a-1", {}, 1)
+    async with asyncio.timeout(PATIENCE_S):
+        failure = await hang(spec, members, progress, lambda: False)
+    assert failure.cause == "hang" and times == (3 if goes_on else 1)
 
 
 Answer = Callable[[], Coroutine[Any, Any, RasReport | None]]

@@ -19,6 +19,7 @@ from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.gang_state import GangState, PendingExec, Phase, RankState, SpareState
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle, begin_each
+from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.ranks import handles, placement, spares
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 
@@ -253,6 +254,25 @@ async def test_the_last_events_of_ranks_that_are_done_have_more_time_than_those_
     member.handle, member.reader = SimpleNamespace(release=nothing), asyncio.create_task(read())
     await Lifecycle(gang)._end()
     assert [event["kind"] for event in spool.take(0)] == ["log", "state"]
+
+
+async def test_a_preemption_waits_for_the_cause_of_what_its_ranks_report() -> None:
+    """Peers notice a rank's death before its own report has come."""
+    echo = Failure("exception", 0, "RuntimeError: Connection closed by peer")
+    lost = Failure("rank_lost", 1, "the trainer was killed by SIGKILL", "node-a")
+    spec, spool = GangSpec("shardyard-a-1", {}, 2), Spool(1 << 20)
+    ranks = [RankState(rank, exited=True) for rank in range(2)]
+    state = GangState(phase="ending", stopping="preempt", ranks=ranks, failures=[echo])
+    gang: Any = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
+    gang.journal.settled = gang.placement.remove = nothing
+    for member in gang.members:
+        member.handle = SimpleNamespace(stop=nothing)
+    asyncio.get_running_loop().call_soon(gang.failures.append, lost)
+    async with asyncio.timeout(PATIENCE_S):
+        await Lifecycle(gang)._end()
+    incident, ended = spool.take(0)
+    assert (incident["data"]["cause"], incident["data"]["rank"]) == ("rank_lost", 1)
+    assert ended["data"]["state"] == "cancelled"
 
 
 async def test_ranks_save_only_what_a_successor_knows_the_reason_of(monkeypatch: MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -99,31 +98,27 @@ def test_an_actor_that_is_gone_is_a_failure_unless_the_gang_ends(phase: Phase, f
     assert gang.members[1].lost and gang.members[1].exited and len(gang.failures) == failures
 
 
-async def test_a_trainer_that_the_gang_kills_at_its_end_is_no_cause() -> None:
-    """Another rank's own exception, which looks like that of a lost peer, ends the job. A lost rank would have it start again."""
-    gang: Any = training()
-    own = Failure("exception", 1, OWN_REFUSED, "node-a", f"{OWN_FRAME}{OWN_REFUSED}")
-    gang.failures = [own]
+@pytest.mark.parametrize("phase", ["training", "ending"])
+async def test_connections_that_a_gang_breaks_at_its_end_are_no_causes(phase: Phase) -> None:
+    """The others lose their own when it kills a trainer. `ending`: a predecessor may have."""
+    gang: Any = training(phase)
+    gang.failures = [ECHO]
     generations = Generations(gang)
-    killed = PumpedEvent(1, exited=True, killed=True, failure=replace(LOST, rank=0))
+    echo = PumpedEvent(1, failed=True, failure=Failure("exception", 1, OWN_REFUSED, "node-a", OWN_FRAME + OWN_REFUSED))
 
     async def stop(*_: float) -> None:
-        generations._apply(gang.members[0], killed)
+        generations._apply(gang.members[1], echo)
 
     for member in gang.members:
         member.handle = SimpleNamespace(stop=stop)
-    await generations.kill(PATIENCE_S)
-    assert gang.failures == [own] and gang.members[0].exited
-    apply(gang, 0, [killed])
-    assert gang.root_cause.rank == 0, "by another process, before the end"
-
-
-def test_what_a_predecessor_killed_at_the_end_is_no_cause() -> None:
-    gang = training("ending")
-    apply(gang, 1, [PumpedEvent(1, exited=True, killed=True, failure=LOST)])
-    assert not gang.failures
-    apply(gang, 1, [PumpedEvent(2, exited=True, failure=replace(LOST, message="the trainer was killed by SIGSEGV"))])
-    assert len(gang.failures) == 1
+    if phase == "training":
+        await generations.kill(PATIENCE_S)
+    else:
+        await stop()
+    assert gang.failures == [ECHO] and gang.members[1].failed
+    own = Failure("exception", 1, "ValueError: no", "node-a")
+    generations._apply(gang.members[1], PumpedEvent(2, failed=True, failure=own))
+    assert gang.root_cause == own, "what it reports late of its own is one"
 
 
 async def test_a_better_cause_is_waited_for() -> None:
