@@ -1,4 +1,7 @@
-"""What a user orders beside a rank's training, each once: a profile (`profiler.py`) or a command (`command_runner.py`)."""
+"""What a user orders beside a rank's training, each once: a profile (`profiler.py`) or a command (`command_runner.py`).
+
+Also the stacks of a trainer that does not answer, which the hang watchdog asks for.
+"""
 
 import asyncio
 import time

@@ -51,7 +51,7 @@ class Generations:
         self.gang = gang
         self._holding: asyncio.Task[None] | None = None
         self._watchdog: asyncio.Task[None] | None = None
-        self._kills = gang.phase == "ending"  # or a predecessor has
+        self._kills = gang.phase == "ending"  # what a predecessor may have killed reports still
         self.absences = Absences(gang)
 
     # A generation's beginning.

@@ -31,7 +31,7 @@ START_S: Final = 120.0
 TRAINER_END_S: Final = 10.0
 #: Seconds in a repair for what the ranks have left, while they report it: up to 8 MB each after a long absence of the dispatcher.
 REST_S: Final = 300.0
-#: Stacks of a trainer that cannot answer.
+#: Stacks of a trainer that cannot answer: more than their reading takes at most (`rank_orders.STACKS_S`).
 STACKS_S: Final = 10.0
 #: A profile or a command beyond its own seconds: it may wait for another one, and its file for slow storage.
 PROFILE_S: Final = 300.0
