@@ -1,19 +1,17 @@
 import asyncio
-import contextlib
 import json
 import os
 import re
 import signal
-import socket
 from pathlib import Path
 
 import pytest
 from harness.patience import PATIENCE_S
 from harness.ras_server import HERE, communicator, process, ras_server, status
+from harness.trainer_ends import trainer_process
 
 from shardyard.workers.rank import actor, nccl_ras
 from shardyard.workers.rank.actor import Rank
-from shardyard.workers.rank.trainer_process import TrainerProcess
 from shardyard.workers.supervisor.policies.examination import Examination
 from shardyard.workers.supervisor.policies.hang import hung
 from shardyard.workers.supervisor.ranks import handles
@@ -21,9 +19,7 @@ from shardyard.workers.supervisor.ranks import handles
 
 async def test_a_trainer_that_its_fork_server_is_still_to_fork_is_no_hang() -> None:
     """On a node that is new to a gang the import may take longer than `policy.hang_timeout_s`."""
-    fork, server = socket.socketpair()
-    control, _ = socket.socketpair()
-    with server, _, contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer:
+    with trainer_process() as (trainer, _):
         rank = Rank("cpu")
         rank.trainer = trainer
         found = Examination.of(0, await rank.examine())
@@ -36,9 +32,7 @@ async def test_a_trainer_that_its_fork_server_is_still_to_fork_is_no_hang() -> N
 async def test_an_actor_asks_about_the_job_of_its_own_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
     """It names its process as NCCL does: by its id, and an address of its node. The job may set RAS's own address."""
     monkeypatch.setenv("NCCL_RAS_ADDR", "localhost:1")
-    fork, server = socket.socketpair()
-    control, _ = socket.socketpair()
-    with server, _, contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer:
+    with trainer_process() as (trainer, _):
         rank = Rank("cuda")
         rank.trainer = trainer
         assert await rank.ask_nccl() is None, "it is still to be forked"
@@ -57,54 +51,35 @@ async def test_an_actor_asks_about_the_job_of_its_own_trainer(monkeypatch: pytes
 
 
 async def test_messages_reach_a_trainer_in_their_order_and_no_trainer_is_no_error() -> None:
-    fork, server = socket.socketpair()
-    control, other = socket.socketpair()
     rank = Rank("cpu")
     await rank.send({"stop": "save"})
-    with (
-        server,
-        other,
-        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
-    ):
+    with trainer_process() as (trainer, ends):
         rank.trainer = trainer
         await rank.send({"stop": "save"})
         await rank.send({"release": True})
-        with other.makefile("rb") as lines:
+        with ends.control.makefile("rb") as lines:
             assert [json.loads(lines.readline()) for _ in range(2)] == [{"stop": "save"}, {"release": True}]
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
 async def test_an_end_by_force_is_marked_unless_the_trainer_had_ended(has_ended: bool) -> None:
     """What killed it before, such as a lack of memory, is a failure."""
-    fork, server = socket.socketpair()
-    control, other = socket.socketpair()
     rank = Rank("cpu")
     await rank.stop(0.0)
-    with (
-        server,
-        other,
-        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
-    ):
+    with trainer_process() as (trainer, ends):
         rank.trainer = trainer
         if has_ended:
             trainer.gone.set()
         await rank.stop(0.0)
         trainer.gone.set()
         await rank.stop(0.0)  # once more, as a supervisor that was started again may
-        assert trainer.end_ordered != has_ended and server.recv(8) == bytes([signal.SIGKILL] * 2)
+        assert trainer.end_ordered != has_ended and ends.fork_server.recv(8) == bytes([signal.SIGKILL] * 2)
 
 
 async def test_a_trainer_that_reads_late_gets_each_message_whole() -> None:
     """A socket takes about 210 KB. A run may have more, and a trainer reads only after its imports."""
-    fork, server = socket.socketpair()
-    control, other = socket.socketpair()
-    control.setblocking(False)
     rank, run, coords = Rank("cpu"), {"text": "x" * (1 << 20)}, {"generation": 1}
-    with (
-        server,
-        other,
-        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
-    ):
+    with trainer_process() as (trainer, ends):
         rank.trainer = trainer
         async with asyncio.timeout(PATIENCE_S):
             assert await rank.start(run, coords), "it does not wait for the trainer"
@@ -115,18 +90,14 @@ async def test_a_trainer_that_reads_late_gets_each_message_whole() -> None:
             given_up.cancel()
             await asyncio.gather(given_up, return_exceptions=True)
             assert not stopping.done()
-            with other.makefile("rb") as lines:
+            with ends.control.makefile("rb") as lines:
                 received = [json.loads(await asyncio.to_thread(lines.readline)) for _ in range(3)]
             await stopping
     assert received[0]["run"] == run and received[1:] == [{"stop": "save"}, {"lost": 1}]
 
 
 async def test_what_a_trainer_has_not_read_ends_with_it() -> None:
-    fork, server = socket.socketpair()
-    control, other = socket.socketpair()
-    control.setblocking(False)
-    with server, other:
-        trainer = TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())
+    with trainer_process() as (trainer, _):
         long, last = (trainer.post({"text": "x" * size}) for size in (1 << 20, 1))
         await asyncio.sleep(0)
         trainer.close()
@@ -136,23 +107,17 @@ async def test_what_a_trainer_has_not_read_ends_with_it() -> None:
 
 async def test_a_trace_is_for_a_trainer_that_has_its_run() -> None:
     """One that waits for its run forgets all other messages."""
-    fork, server = socket.socketpair()
-    control, other = socket.socketpair()
     rank = Rank("cpu")
     with pytest.raises(RuntimeError, match="has not received its run"):
         await rank.trace({"id": "t"})
-    with (
-        server,
-        other,
-        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
-    ):
+    with trainer_process() as (trainer, ends):
         rank.trainer, rank.store.generation = trainer, 2
         for rank.started in (0, 1):
             with pytest.raises(RuntimeError):
                 await rank.trace({"id": "t"})
         rank.started = 2
         await rank.trace({"id": "t"})
-        with other.makefile("rb") as lines:
+        with ends.control.makefile("rb") as lines:
             assert json.loads(lines.readline()) == {"trace": {"id": "t"}}
 
 

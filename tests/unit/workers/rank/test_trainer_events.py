@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -7,6 +6,7 @@ from typing import cast
 
 import pytest
 from harness.patience import PATIENCE_S
+from harness.trainer_ends import trainer_process
 from harness.virtual_time import VirtualLoop, run_virtually
 
 from shardyard.workers.messages.event import to_json
@@ -32,17 +32,11 @@ def test_a_rank_wakes_rarely_for_its_steps_and_reports_each_in_time(
 
     async def train(loop: VirtualLoop) -> tuple[float, float, float]:
         """Wake-ups and answers per second, and the oldest step at its answer, in seconds."""
-        fork, _server = socket.socketpair()
-        control, trainer_end = socket.socketpair()
-        with (
-            _server,
-            trainer_end,
-            contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
-        ):
+        with trainer_process() as (trainer, ends):
             rank = Rank("cpu")
             rank.trainer = trainer
             reading = loop.create_task(rank.events.read_messages(trainer))
-            answers, oldest, trained = 0, 0.0, loop.create_task(_train(loop, trainer_end, every_s, seconds))
+            answers, oldest, trained = 0, 0.0, loop.create_task(_train(loop, ends.control, every_s, seconds))
             after = 0
             while not trained.done():
                 events = await rank.pull(after, 1.0)
@@ -68,19 +62,13 @@ async def _train(loop: VirtualLoop, control: socket.socket, every_s: float, seco
 
 async def test_all_that_examine_a_trainer_at_the_same_time_have_its_status() -> None:
     """One without it would be the hang watchdog's proof that the trainer hangs."""
-    fork, server = socket.socketpair()
-    control, end = socket.socketpair()
-    with (
-        server,
-        end,
-        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
-    ):
+    with trainer_process() as (trainer, ends):
         rank = Rank("cpu")
         reading = asyncio.create_task(rank.events.read_messages(trainer))
         both = asyncio.gather(trainer.examine(), trainer.examine())
         await asyncio.sleep(0)
         for _ in range(2):
-            end.send(json.dumps({"kind": "status", "data": {"phase": "step"}, "ts": 1.0}).encode() + b"\n")
+            ends.control.send(json.dumps({"kind": "status", "data": {"phase": "step"}, "ts": 1.0}).encode() + b"\n")
         assert await both == [{"phase": "step"}] * 2
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
@@ -103,45 +91,37 @@ async def test_an_exit_status_comes_with_the_last_line_of_standard_error(
     type_: str, written: bytes, message: str
 ) -> None:
     """Which nothing has read yet. It is a line of the log all the same, before the event."""
-    fork, server = socket.socketpair()
-    control, end = socket.socketpair()
-    (stdout, out), (stderr, err) = os.pipe(), os.pipe()
-    with server, end, contextlib.closing(TrainerProcess(fork, control, stdout, stderr, socket.socket())) as trainer:
+    with trainer_process() as (trainer, ends):
         rank = Rank("cpu")
         rank.events.begin(0)
         rank.events.hide(["hf_0123456789"], trainer)
-        os.write(err, written)
+        ends.stderr.write(written)
         failed = FailedEvent(type=type_, message="it failed", traceback="")
-        end.send(json.dumps({"kind": "failed", "data": to_json(failed), "ts": 1.0}).encode() + b"\n")
-        end.close()
+        ends.control.send(json.dumps({"kind": "failed", "data": to_json(failed), "ts": 1.0}).encode() + b"\n")
+        ends.control.close()
         await rank.events.read_messages(trainer)
         *logged, event = rank.events.spool.take(0)
         assert (event["kind"], event["data"]["message"]) == ("failed", message)
         if type_ == EXITED and written:
             assert logged[0]["data"]["lines"][0] == "first"
-        os.close(out)
-        os.close(err)
 
 
 async def test_the_last_messages_of_a_trainer_are_read_however_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """What outlives it may hold the pipes of its log, and is not waited for."""
     monkeypatch.setattr(trainer_events, "REST_S", 0.0)
-    fork, server = socket.socketpair()
-    control, end = socket.socketpair()
-    (stdout, out), (stderr, err) = os.pipe(), os.pipe()
-    trainer, events = TrainerProcess(fork, control, stdout, stderr, socket.socket()), TrainerEvents()
-    following = asyncio.create_task(events.follow(trainer, 1))
-    with server, end:
-        server.send(b'{"exit": 1}\n')
+    events = TrainerEvents()
+    with trainer_process() as (trainer, ends):
+        following = asyncio.create_task(events.follow(trainer, 1))
+        ends.fork_server.send(b'{"exit": 1}\n')
         await asyncio.wait_for(trainer.gone.wait(), PATIENCE_S)
         failed = FailedEvent(type="KeyError", message="it failed", traceback="")
         for _ in range(2):
             await asyncio.sleep(0)
-        end.send(json.dumps({"kind": "failed", "data": to_json(failed), "ts": 1.0}).encode() + b"\n")
-    await asyncio.wait_for(following, PATIENCE_S)
+        ends.control.send(json.dumps({"kind": "failed", "data": to_json(failed), "ts": 1.0}).encode() + b"\n")
+        for each in (ends.fork_server, ends.control):
+            each.close()
+        await asyncio.wait_for(following, PATIENCE_S)
     assert [event["kind"] for event in events.spool.take(0)] == ["failed", "exit"]
-    os.close(out)
-    os.close(err)
 
 
 async def test_a_job_without_secrets_has_the_nodes_own_masked_in_what_it_prints_and_raises(
@@ -149,24 +129,20 @@ async def test_a_job_without_secrets_has_the_nodes_own_masked_in_what_it_prints_
 ) -> None:
     """The keys of the storage are in the environment of the Ray worker, which trainers inherit."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", NODE_KEY)
-    fork, server = socket.socketpair()
-    control, end = socket.socketpair()
-    (stdout, out), (stderr, err) = os.pipe(), os.pipe()
-    trainer, rank = TrainerProcess(fork, control, stdout, stderr, socket.socket()), Rank("cpu")
+    rank = Rank("cpu")
     rank.events.begin(0)
-    following = asyncio.create_task(rank.events.follow(trainer, 1))
-    await asyncio.sleep(0)
-    os.write(err, f"before its run: {NODE_KEY}\n".encode())
-    rank.events.hide(["of-the-job-itself"], trainer)
-    os.write(out, f"{dict(os.environ)} of-the-job-itself\n".encode())
-    failed = FailedEvent(type="KeyError", message=NODE_KEY, traceback=f"it was {NODE_KEY}")
-    end.send(json.dumps({"kind": "failed", "data": to_json(failed), "ts": 1.0}).encode() + b"\n")
-    for fd in (out, err):
-        os.close(fd)
-    server.send(b'{"exit": 1}\n')
-    for each in (server, end):
-        each.close()
-    await asyncio.wait_for(following, PATIENCE_S)
+    with trainer_process() as (trainer, ends):
+        following = asyncio.create_task(rank.events.follow(trainer, 1))
+        await asyncio.sleep(0)
+        ends.stderr.write(f"before its run: {NODE_KEY}\n".encode())
+        rank.events.hide(["of-the-job-itself"], trainer)
+        ends.stdout.write(f"{dict(os.environ)} of-the-job-itself\n".encode())
+        failed = FailedEvent(type="KeyError", message=NODE_KEY, traceback=f"it was {NODE_KEY}")
+        ends.control.send(json.dumps({"kind": "failed", "data": to_json(failed), "ts": 1.0}).encode() + b"\n")
+        ends.fork_server.send(b'{"exit": 1}\n')
+        for each in (ends.stdout, ends.stderr, ends.fork_server, ends.control):
+            each.close()
+        await asyncio.wait_for(following, PATIENCE_S)
     text = json.dumps(rank.events.spool.take(0))
     assert NODE_KEY not in text and "of-the-job-itself" not in text
     assert all(part in text for part in ("before its run: ***", "'AWS_SECRET_ACCESS_KEY': '***'", "it was ***"))
@@ -189,19 +165,14 @@ def test_secrets_in_the_errors_of_ray_trains_workers_are_hidden() -> None:
 async def test_the_exit_of_a_trainer_has_the_reason_why_it_was_not_forked(
     replies: list[dict[str, object]], unforked: str | None
 ) -> None:
-    fork, server = socket.socketpair()
-    control, end = socket.socketpair()
-    (stdout, out), (stderr, err) = os.pipe(), os.pipe()
-    trainer = TrainerProcess(fork, control, stdout, stderr, socket.socket())
-    for reply in replies:
-        server.sendall(json.dumps(reply).encode() + b"\n")
-    for fd in (out, err):
-        os.close(fd)
-    server.close()
-    end.close()
     events = TrainerEvents()
-    async with asyncio.timeout(PATIENCE_S):
-        await events.follow(trainer, 2)
+    with trainer_process() as (trainer, ends):
+        for reply in replies:
+            ends.fork_server.sendall(json.dumps(reply).encode() + b"\n")
+        for each in (ends.stdout, ends.stderr, ends.fork_server, ends.control):
+            each.close()
+        async with asyncio.timeout(PATIENCE_S):
+            await events.follow(trainer, 2)
     [event] = events.spool.take(0)
     data = event["data"]
     assert (event["kind"], data["status"], data.get("unforked")) == ("exit", None, unforked)

@@ -1,17 +1,14 @@
 """The actor's side of a trainer: how it asks a trainer that does not answer. Its other sides: test_actor.py, test_trainer_events.py."""
 
-import contextlib
-import os
 import signal
-import socket
 import subprocess
 import sys
 
 from harness.control_plane import until
 from harness.patience import PATIENCE_S
+from harness.trainer_ends import trainer_process
 
 from shardyard.workers.process_stat import state_of
-from shardyard.workers.rank.trainer_process import TrainerProcess
 
 #: Another thread of it might take a signal, too.
 TRAINER = """
@@ -27,12 +24,8 @@ waits_in_here()
 
 
 def test_a_stopped_trainer_writes_its_main_threads_stack() -> None:
-    fork, server = socket.socketpair()
-    control, end = socket.socketpair()
     with (
-        server,
-        end,
-        contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as mine,
+        trainer_process() as (mine, _),
         subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as trainer,
     ):
         try:
