@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from shardyard.strategies.context_parallel.apply import share
-from shardyard.strategies.data_parallel.fsdp_comm import Allocate, GlooReduceScatter
+from shardyard.strategies.data_parallel.fsdp_comm import Allocate, GlooReduceScatter, SumsInTransit
 from shardyard.strategies.data_parallel.stale_messages import Push
 from shardyard.strategies.data_parallel.stale_server import StaleServer
 from shardyard.strategies.data_parallel.stale_worker import StaleWorker
@@ -91,7 +91,7 @@ STAND_INS: dict[str, tuple[Callable[[], Any] | None, Callable[[], Any] | None]] 
     "torch's messages": (TorchAllGather, TorchReduceScatter),
     "torch's all-gather": (TorchAllGather, None),
     "torch's reduce-scatter": (None, TorchReduceScatter),
-    "waiting all-to-all": (None, partial(GlooReduceScatter, 0)),
+    "waiting all-to-all": (None, lambda: GlooReduceScatter(SumsInTransit(0))),
 }
 
 #: Variant of DualPipeV whose pairs are not overlapped.

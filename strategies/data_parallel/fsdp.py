@@ -72,8 +72,7 @@ class FullyShard:
         whole = parameters(parts, mesh)
         uncut = {p.name for p in whole if not _can_be_cut(p.value)}
         dims = {p.name: _dim(p.value, _parts(p.replicas, mesh)) for p in whole}
-        self._mesh, self._begun = mesh, False
-        self._communication = ShardCommunication(mesh, overlap)
+        self._communication = ShardCommunication(mesh, overlap, precision.mixed)
         self._sums = self._communication.sums
         self._disk = None if place.file is None else ShardsOnDisk(place.file)
         self._sharded: list[FSDPModule] = []
@@ -101,8 +100,6 @@ class FullyShard:
         """Every micro-batch is reduced at once: whole gradients never exist, except for scalars."""
         self._scalars.before_backward(last)
         self._sums.settle()
-        self._sums.at_once |= self._begun  # torch adds to what the previous micro-batch has left
-        self._begun = True
 
     def collect(self) -> None:
         """Does nothing: a gradient stays with its shard, and has its dtype."""
@@ -127,7 +124,6 @@ class FullyShard:
     def publish(self) -> None:
         self._scalars.publish()
         self._communication.drop()
-        self._begun, self._sums.at_once = False, bool(self._mesh.hybrid)
         for parameter, shard in self._pairs:
             parameter.value.grad = shard.tensor.grad = None
         for parameter, shard in self._copies:

@@ -5,8 +5,8 @@ Without streams torch waits for every collective where it starts it. Its hooks f
 - An all-gather returns its `Work`. `fully_shard` waits for it when it copies the parameters out: blocks that it requests ahead
   (`set_modules_to_forward_prefetch`, and one in the backward pass) arrive while others compute.
 - A reduce-scatter's result becomes the shard's gradient as it is (a view, no copy, when it is summed in the shard's dtype), and is
-  not read before `settle`. There are two exceptions: if a gradient is already there, `fully_shard` adds to it at once, and so does
-  HSDP's all-reduce. For them `at_once` is set.
+  not read before `settle`. There are two exceptions: if the module already has a sum, of a micro-batch before or of another use of it
+  in this one, `fully_shard` adds to it at once, and HSDP's all-reduce reads every sum at once (`at_once`).
 
 gloo's own reduce-scatter is an all-reduce inside: see `collectives.py`.
 """
@@ -44,12 +44,35 @@ class GlooAllGather(Allocate):
         return work and WaitedWork(work, "all_gather", group, since)
 
 
-class GlooReduceScatter(Allocate):
-    """For `set_custom_reduce_scatter`, one for all modules: at most `depth` sums are in transit."""
+class SumsInTransit:
+    """The sums that the modules have started and that have not arrived: at most `depth`."""
 
     def __init__(self, depth: int, at_once: bool = False) -> None:
-        self._depth, self.at_once = depth, at_once
+        self._depth = 0 if at_once else depth
         self._pending: deque[Pending] = deque()
+        self._summed: set[Allocate] = set()
+
+    def add(self, pending: Pending, reducer: Allocate) -> None:
+        """Let a sum that a module's `reducer` has started be in transit, unless torch adds it at once to the one before."""
+        self._pending.append(pending)
+        self.settle(0 if reducer in self._summed else self._depth)
+        self._summed.add(reducer)
+
+    def settle(self, left: int = 0) -> None:
+        """Wait until at most `left` sums are in transit."""
+        while len(self._pending) > left:
+            self._pending.popleft()()
+
+    def forget(self) -> None:
+        """No module has a gradient any more."""
+        self._summed.clear()
+
+
+class GlooReduceScatter(Allocate):
+    """For `set_custom_reduce_scatter` of one module, whose sums are among those of all, `sums`."""
+
+    def __init__(self, sums: SumsInTransit) -> None:
+        self._sums = sums
 
     def __call__(
         self,
@@ -61,14 +84,4 @@ class GlooReduceScatter(Allocate):
     ) -> None:
         """Start to sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is always a sum: see `fsdp.py`."""
         rows = input_tensor.view(dist.get_world_size(group), -1)
-        self.add(exchange_and_sum(rows, group, output_tensor))
-
-    def add(self, pending: Pending) -> None:
-        """Let a sum that has been started be in transit, unless its result is read at once."""
-        self._pending.append(pending)
-        self.settle(0 if self.at_once else self._depth)
-
-    def settle(self, left: int = 0) -> None:
-        """Wait until at most `left` sums are in transit."""
-        while len(self._pending) > left:
-            self._pending.popleft()()
+        self._sums.add(exchange_and_sum(rows, group, output_tensor), self)

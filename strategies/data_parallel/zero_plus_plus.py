@@ -23,7 +23,7 @@ from ..collectives import Pending, all_gather, all_to_all
 from ..comm_overlap import Overlap
 from ..mesh import NODE, NODES, REPLICA, SECONDARY, SHARD, Mesh
 from ..zero_plus_plus import BITS
-from .fsdp_comm import Allocate, GlooAllGather, GlooReduceScatter
+from .fsdp_comm import Allocate, GlooAllGather, GlooReduceScatter, SumsInTransit
 from .quantized_blocks import BlockQuantizer
 
 
@@ -137,7 +137,7 @@ class PendingWork(dist.Work):
 class GradientReduceScatter(Allocate):
     """For `set_custom_reduce_scatter` of one module. On CPUs sums are in transit among those of other modules, `sums`."""
 
-    def __init__(self, reduction: QuantizedReduction, sums: GlooReduceScatter) -> None:
+    def __init__(self, reduction: QuantizedReduction, sums: SumsInTransit) -> None:
         self._reduction, self._sums = reduction, sums
 
     def __call__(
@@ -151,7 +151,7 @@ class GradientReduceScatter(Allocate):
         """Start to sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is always a sum: see `fsdp.py`."""
         pending = self._reduction.start(input_tensor.view(group.size(), -1), output_tensor)
         if output_tensor.device.type == "cpu":
-            self._sums.add(pending)
+            self._sums.add(pending, self)
         else:
             pending()
 
@@ -159,10 +159,12 @@ class GradientReduceScatter(Allocate):
 class ShardCommunication:
     """What the modules that `fully_shard` shards send by: torch's messages, gloo's, or ZeRO++'s."""
 
-    def __init__(self, mesh: Mesh, overlap: Overlap) -> None:
+    def __init__(self, mesh: Mesh, overlap: Overlap, mixed: bool) -> None:
         # With sharding groups, torch all-reduces between groups as soon as a group has its own sum.
-        self.sums = GlooReduceScatter(overlap.prefetch, at_once=bool(mesh.hybrid))
+        self.sums = SumsInTransit(overlap.prefetch, at_once=bool(mesh.hybrid))
         self._mesh = mesh
+        # Beside sums over a pipeline's micro-batches, which have the master's dtype, torch refuses zeros of the compute dtype.
+        self._adds_zeros = not (mixed and mesh.size("pipeline") > 1)
         self._gathers: list[WeightGather] = []
 
     def set_on(self, module: FSDPModule, sizes: Sequence[int], trained: Sequence[int]) -> None:
@@ -173,15 +175,17 @@ class ShardCommunication:
             module.set_custom_all_gather(cast(Any, self._gathers[-1]))
         elif on_cpu:
             module.set_custom_all_gather(cast(Any, GlooAllGather()))
-        if given is not None and given.gradients:
-            # So that a message always has the same parts.
-            module.set_reduce_scatter_unused_params(True, recurse=False)
+        quantised = given is not None and given.gradients is not None
+        # So that a message always has the same parts, whatever a rank's tokens have used.
+        module.set_reduce_scatter_unused_params(quantised or self._adds_zeros, recurse=False)
+        if quantised:
             reduction = QuantizedReduction(self._mesh, trained)
             module.set_custom_reduce_scatter(cast(Any, GradientReduceScatter(reduction, self.sums)))
         elif on_cpu:
-            module.set_custom_reduce_scatter(cast(Any, self.sums))
+            module.set_custom_reduce_scatter(cast(Any, GlooReduceScatter(self.sums)))
 
     def drop(self) -> None:
-        """The weights are others now: drop their secondary shards."""
+        """The weights are others now: drop their gradients' sums and secondary shards."""
+        self.sums.forget()
         for gather in self._gathers:
             gather.drop()

@@ -107,6 +107,39 @@ def indexed():
     return Indexed(16)
 
 
+class Chosen(nn.Module):
+    """A block that is called twice, and one of which each sequence uses one of two layers, by its tokens."""
+
+    def __init__(self, widths):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(256, 8), nn.Linear(8, 256)
+        self.blocks = nn.ModuleDict({"twice": nn.Linear(8, 8), "either": Either(widths)})
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for _ in range(2):
+            x = x + self.blocks["twice"](x).tanh()
+        return self.head(self.blocks["either"](x, tokens))
+
+
+class Either(nn.Module):
+    def __init__(self, widths):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, width), nn.Tanh(), nn.Linear(width, 8)) for width in widths)
+
+    def forward(self, x, tokens):
+        chosen, found = tokens.sum(1) % 2, torch.zeros_like(x)
+        for number, layer in enumerate(self.layers):
+            rows = chosen == number
+            if rows.any():
+                found[rows] = layer(x[rows])
+        return x + found
+
+
+def chosen(widths):
+    return Chosen(widths)
+
+
 class Part(nn.Module):
     def __init__(self, width, dropout):
         super().__init__()
@@ -336,6 +369,20 @@ def test_any_memory_and_any_use_of_blocks_equals_one_process(
 ) -> None:
     """Weights whose memory is that of their transpose, and blocks that are never called."""
     spec = make_spec({"data": 2, "zero": zero}, model=own(factory), overlap={"bucket_mb": 0.001})
+    found, expected = train(spec, root), one_process(spec)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("widths", [(5, 5), (5, 7)], ids=["alike", "unlike"])
+def test_layers_that_one_rank_alone_uses_and_a_block_that_is_called_twice_equal_one_process(
+    widths: tuple[int, int], zero: int, own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    """Without zeros for the others, ZeRO-3 would add the gradients of different layers where their shapes are alike."""
+    layout = {"data": 2, "zero": zero, "micro_batch": 1}
+    spec = make_spec(layout, model=own("chosen", widths=list(widths)), overlap={"bucket_mb": 0.001})
     found, expected = train(spec, root), one_process(spec)
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
     for name, value in expected["parameters"].items():

@@ -15,6 +15,9 @@ def unsupported(train: TrainSpec) -> Refusal | None:
     if train.data.is_own:
         message = "A dry run has token ids alone, and a source of your own has other samples."
         return Refusal("data.source", message, "Train a few steps: a probe measures memory and traffic.")
+    if train.layout.servers:
+        message = "A dry run plays GPUs, and parameter servers run on CPUs."
+        return Refusal("layout.parameter_server", message, "Train a few steps: a probe measures memory and traffic.")
     if train.model.import_ is not None and train.layout.pipeline > 1:
         message = "A dry run has no other ranks, from which each stage of a module of your own learns what it gets."
         return Refusal(

@@ -64,6 +64,7 @@ def test_what_a_rank_needs_is_sent_in_the_precision_of_the_server() -> None:
     [
         {"compile": True},
         {"layout": {"pipeline": 2}},
+        {"layout": {"data": 2, "parameter_server": {"servers": 1}}},
         {"data": {"source": "a:c"}},
         {"data": {"tokenizer": "/nowhere/tokenizer.json"}},
     ],
