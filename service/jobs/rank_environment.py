@@ -35,7 +35,13 @@ _OF_TRAINERS: Final = {
         ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
         "a rank has one thread on CPUs, and on GPUs one per core of its share",
     ),
+    **dict.fromkeys(
+        ("TORCH_DISTRIBUTED_DEBUG", "TORCH_LOGS", "TORCH_LOGS_OUT", "TORCH_TRACE"),
+        "torch reads it when it is imported, and a trainer is forked from a process that has imported it",
+    ),
 }
+#: Variables of whose options torch reads `backend` when it is imported, and the others later.
+_ALLOCATOR: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 #: Variables of Ray that a job with `ray` may not set; others it may.
 _OF_RAY: Final = dict.fromkeys(
     (
@@ -79,6 +85,19 @@ def check(spec: AnySpec) -> None:
             if name.startswith(("LD_", "PYTHON")):
                 remedy += " train.model.code names the folder of your own module."
             raise InvalidSpec(f"{name} is not for jobs: {why}.", field=field, remedy=remedy)
+    if not isinstance(spec, CommandSpec):
+        _check_allocator(spec.resources.env)
+
+
+def _check_allocator(env: Mapping[str, str]) -> None:
+    """Raise InvalidSpec for an allocator other than the one with which torch was imported: torch would end at the first tensor."""
+    for name in _ALLOCATOR:
+        if "backend:" in env.get(name, "").replace(" ", ""):
+            raise InvalidSpec(
+                "The allocator's backend is not for jobs: a trainer is forked from a process that has imported torch.",
+                field=f"{_FIELD}.{name}",
+                remedy="Leave backend out. An operator can set it in the environment of the machine's Ray process.",
+            )
 
 
 def warnings(env: Mapping[str, str]) -> list[FieldError]:

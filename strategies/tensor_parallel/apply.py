@@ -20,7 +20,7 @@ from ..layout import Refusal
 from ..mesh import Mesh
 from ..param_shard import manual_shards
 from ..torch_version import require
-from . import functional_collectives
+from . import functional_collectives, random_state
 from .cube import cube_of
 from .cube_apply import apply_cube
 from .grid import grid_of
@@ -65,6 +65,7 @@ def apply_tensor(part: nn.Module, mesh: Mesh, chunks: int = 1) -> None:
             "Set layout.tensor to 1, or add that method to the module.",
         )
     require(functional_collectives.API)
+    random_state.keep_own(mesh)
     plan = part.tensor_plan(mesh.layout.sequence)
     _divide(plan, type(part).__name__, chunks)
     with same_weights(part):

@@ -70,6 +70,35 @@ def test_a_module_of_the_users_own_waits_once_too(zero: int, dry: DryRunner) -> 
     assert waits(found.validation_syncs) == {}
 
 
+DROPPED = """
+from torch import nn
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.dropout, self.head = nn.Embedding(256, 8), nn.Dropout(0.5), nn.Linear(8, 256, bias=False)
+
+    def forward(self, tokens):
+        return self.head(self.dropout(self.embed(tokens)))
+
+    def tensor_plan(self, sequence):
+        return {
+            "embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+            "dropout": SequenceParallel(),
+            "head": ColwiseParallel(input_layouts=Shard(1), use_local_output=False),
+        }
+"""
+
+
+def test_a_random_operator_on_a_dtensor_sends_nothing(dry: DryRunner, tmp_path: Path) -> None:
+    (tmp_path / "dropped.py").write_text(DROPPED)
+    found = dry.report({"data": 2, "tensor": 2}, model={"import": "dropped:Dropped", "code": str(tmp_path)})
+    assert not [one for one in found.collectives if one.kind == "broadcast"]
+
+
 @pytest.mark.full
 def test_messages_over_groups_of_pairs_meet_and_are_the_pipelines(dry: DryRunner) -> None:
     """The last rank also sends to the first one."""

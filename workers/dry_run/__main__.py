@@ -34,6 +34,7 @@ def main() -> int:
     except fake_cuda.NoFakeDevice as error:
         sys.stderr.write(f"{error}\n")
         return NO_DEVICE
+    from ...strategies.tensor_parallel import random_state
     from . import (
         fake_activations,
         fake_attention,
@@ -51,6 +52,7 @@ def main() -> int:
     fake_norms.install()
     fake_shards.install()
     no_compiler.install()
+    random_state.leave_untracked()
     fake_streams.install()  # after all imports: torch compares what it finds in its namespace while it is imported
     gc.freeze()  # what is imported stays: no collection looks at it again
     gc.enable()

@@ -30,6 +30,7 @@ PUBLIC = [
     (dist, "resolve_process_group", "strategies/process_groups.py"),
     (dist, "functional_collectives", "strategies/tensor_parallel/functional_collectives.py"),
     (dist, "functional", "strategies/tensor_parallel/functional_collectives.py"),
+    (torch.distributed.tensor, "manual_seed", "strategies/tensor_parallel/random_state.py"),
     (dist, "dump_fr_trace_json", "workers/recorder_dumps.py"),
     (dist, "flight_recorder_entries", "workers/recorder_dumps.py"),
     (torch.distributed.pipelining, "PipelineScheduleRuntime", "strategies/pipeline_parallel/given_order.py"),

@@ -23,6 +23,7 @@ def program(env: Mapping[str, str]) -> CommandSpec:
         ("CUDA_VISIBLE_DEVICES", "gives each rank its device"),
         ("LD_PRELOAD", "forked from a process"),
         ("OMP_NUM_THREADS", "one per core"),
+        ("TORCH_LOGS", "when it is imported"),
         ("RAY_AUTH_TOKEN", "not passed to trainers"),
         ("SHARDYARD_NODE", "own settings"),
     ],
@@ -36,6 +37,15 @@ def test_a_variable_of_the_machinery_is_refused_by_name(name: str, says: str) ->
 def test_other_variables_are_the_jobs_own() -> None:
     env = {"NCCL_SOCKET_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth1", "PYTORCH_ALLOC_CONF": "x", "RANKING": "1"}
     check(training(env))
+
+
+def test_only_a_program_chooses_its_allocators_backend() -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        env = {name: "max_split_size_mb:512, backend : cudaMallocAsync"}
+        with pytest.raises(InvalidSpec, match="imported torch") as refused:
+            check(training(env))
+        assert refused.value.field == f"resources.env.{name}" and "Leave backend out" in (refused.value.remedy or "")
+        check(program(env))
 
 
 def test_a_name_that_says_secret_or_a_url_with_a_password_is_warned_of() -> None:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle
 
@@ -20,7 +21,8 @@ class Planned(nn.Module):
 
 
 def mesh_of(**degrees: int) -> Mesh:
-    mesh: Any = SimpleNamespace(layout=Layout(**degrees), size=lambda axis: degrees[axis])  # type: ignore[arg-type]
+    layout = Layout(**degrees)  # type: ignore[arg-type]
+    mesh: Any = SimpleNamespace(layout=layout, device=torch.device("cpu"), size=lambda axis: degrees[axis])
     return cast(Mesh, mesh)
 
 
