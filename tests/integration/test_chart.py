@@ -697,6 +697,7 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"database": {"secret": {"create": True, "url": "sqlite:///x"}}}, "database/secret/url"),
         ({"database": {"secret": {"url": URL}}}, "database/secret/url"),
         ({"storage": {"create": False}}, "storage/existingClaim"),
+        ({"storage": {"accessMode": "ReadWriteOncePod"}}, "storage/accessMode"),
         ({"storage": {"uri": "s3://me:geheim@bucket"}}, "storage/uri"),
         ({"image": {"tag": "not a tag"}}, "image/tag"),
         ({"api": {"podDisruptionBudget": {"maxUnavailable": 0}}}, "api/podDisruptionBudget/maxUnavailable"),

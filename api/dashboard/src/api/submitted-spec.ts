@@ -1,4 +1,4 @@
-/** The text that a job was submitted with. */
+/** The text that a job was submitted with, and the checkpoint with which it began. */
 
 import { get } from "./http";
 
@@ -9,8 +9,15 @@ export interface SubmittedSpec {
   layoutChanged: boolean;
 }
 
-/** Null if no text was kept. Raises `Problem`. */
-export async function getSubmittedSpec(job: string, signal?: AbortSignal): Promise<SubmittedSpec | null> {
-  const wire = await get("/v1/jobs/{job}/submitted-spec", { path: { job }, signal });
-  return wire.text === null || wire.format === null ? null : { format: wire.format, text: wire.text, layoutChanged: wire.layout_changed };
+export interface Submitted {
+  /** Null if no text was kept. */
+  spec: SubmittedSpec | null;
+  /** Path of the checkpoint with which the job began; null: with none. */
+  resume: string | null;
+}
+
+/** Raises `Problem`. */
+export async function getSubmittedSpec(job: string, signal?: AbortSignal): Promise<Submitted> {
+  const { format, text, layout_changed: layoutChanged, resume } = await get("/v1/jobs/{job}/submitted-spec", { path: { job }, signal });
+  return { spec: text === null || format === null ? null : { format, text, layoutChanged }, resume };
 }

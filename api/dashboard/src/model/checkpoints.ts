@@ -4,27 +4,55 @@ import type { Job, PARENT_LABEL as ParentLabel } from "../api/jobs";
 
 /** The compiler compares it with the API's. */
 const PARENT_LABEL: typeof ParentLabel = "parent";
+/** Of a spec. */
+const MOST_LABELS = 64;
+/** Labels by which a trial's job belongs to its sweep begin with it. */
+const OF_SWEEP = "shardyard/";
+/** A version of a model. A stored spec has its number, which no alias moves. */
+const VERSION = /^models\/[a-z0-9-]+(@[a-z0-9-]+)?$/;
+
+type Mapping = Readonly<Record<string, unknown>>;
+type Labels = Readonly<Record<string, string>>;
 
 interface SpecLike {
   name: string;
   /** A job that runs a command has none. */
-  train?: Readonly<Record<string, unknown>>;
-  labels?: Readonly<Record<string, string>>;
+  train?: Mapping;
+  labels?: Labels;
 }
 
 /** Whether the job trains with Shardyard's own loop, and so has a layout. */
 export const trains = (job: Job) => (job.spec as SpecLike).train !== undefined;
 
-/** The spec of a job that is forked from `job`, or resumes from its `checkpoint` (a path). */
-export function childSpec(job: Job, checkpoint: string | null): unknown {
-  const { name, train, labels, ...rest } = job.spec as SpecLike;
-  const child = { name: childName(name, checkpoint), labels: { ...labels, [PARENT_LABEL]: job.id } };
-  if (train === undefined) return { ...child, ...rest, ...(checkpoint === null && !("resume_from" in rest) ? {} : { resume_from: checkpoint }) };
-  // The parent may have restarted its data; its child continues with it.
-  const own = Object.fromEntries(Object.entries(train).filter(([key]) => key !== "resume_data"));
-  const begun = { ...own, steps: stepsOf(Number(train.steps), checkpoint), resume_from: checkpoint };
-  return { ...child, train: begun, ...rest };
+/** The spec of a job that is forked from `job`, which began with the checkpoint `resume`, or that resumes from its `checkpoint` (paths). */
+export function childSpec(job: Job, checkpoint: string | null, resume: string | null): unknown {
+  const { name, train, labels = {}, ...rest } = job.spec as SpecLike;
+  const child = { name: childName(name, checkpoint), labels: childLabels(labels, job.id) };
+  const begun = (part: Mapping) => (checkpoint === null ? beginning(part, resume) : resumed(part, checkpoint));
+  if (train === undefined) return { ...child, ...begun(rest) };
+  return { ...child, train: { ...begun(train), steps: stepsOf(Number(train.steps), checkpoint) }, ...rest };
 }
+
+/** A fork begins where its parent did, as a clone does: the name of a job may be that of a newer one by now. */
+function beginning(part: Mapping, resume: string | null): Mapping {
+  const stored = part.resume_from;
+  if (resume === null || typeof stored !== "string" || VERSION.test(stored)) return part;
+  return { ...part, resume_from: resume };
+}
+
+/** The parent may have restarted its data; its child continues with it. */
+const resumed = (part: Mapping, checkpoint: string): Mapping =>
+  ({ ...filtered(part, (key) => key !== "resume_data"), resume_from: checkpoint });
+
+/** Without those of a sweep, and with the parent where there is room. */
+function childLabels(labels: Labels, parent: string): Labels {
+  const own = filtered(labels, (key) => !key.startsWith(OF_SWEEP));
+  const all = { ...own, [PARENT_LABEL]: parent };
+  return Object.keys(all).length > MOST_LABELS ? own : all;
+}
+
+const filtered = <Value>(mapping: Readonly<Record<string, Value>>, keep: (key: string) => boolean) =>
+  Object.fromEntries(Object.entries(mapping).filter(([key]) => keep(key)));
 
 /** A job that resumes from the last step of another needs more steps: as many again. */
 function stepsOf(steps: number, checkpoint: string | null): number {

@@ -19,16 +19,30 @@ labels:
 `;
 
 const given = (text: string, more: Partial<SubmittedSpec> = {}): SubmittedSpec => ({ format: "yaml", text, layoutChanged: false, ...more });
-const PARENT = { name: "nano", labels: { team: "a" }, train: { steps: 600 } };
+const PARENT = { name: "nano", labels: { team: "a" }, train: { steps: 600, resume_from: "other", resume_data: "restart" } };
 const child = (train: object, labels: object = { team: "a", parent: "job-1" }) => ({ parent: PARENT, child: { name: "nano-fork", labels, train }, layout: { data: 4 } });
 
-test("a fork changes only what is its own", async () => {
-  const text = await childText(given(TEXT), child({ steps: 600, resume_from: null }));
+test("a fork changes only what is its own, and names the checkpoint with which its parent began", async () => {
+  const text = await childText(given(TEXT), child({ ...PARENT.train, resume_from: "/c/step-00000003" }));
   expect(text).toBe(
     TEXT.replace("name: nano #", "name: nano-fork #")
-      .replace("  resume_from: other # where it began\n  resume_data: restart\n", "")
+      .replace("resume_from: other #", "resume_from: /c/step-00000003 #")
       .replace("team: a # ours\n", "team: a # ours\n  parent: job-1\n"),
   );
+});
+
+test("a version that an alias named has its number, and what is a default is not written", async () => {
+  const train = { steps: 600, resume_from: "models/nano@3", resume_data: "continue" };
+  const of = { parent: { ...PARENT, train }, child: { name: "nano-fork", labels: {}, train }, layout: {} };
+  expect(await childText(given("name: nano\ntrain:\n  resume_from: models/nano@best # ours\n"), of)).toBe(
+    "name: nano-fork\ntrain:\n  resume_from: models/nano@3 # ours\nlabels: {}\n",
+  );
+});
+
+test("labels that the child does not have go", async () => {
+  const text = "name: nano\ntrain: {}\nlabels:\n  shardyard/sweep: sweep-1\n  team: a # ours\n";
+  const changed = await childText(given(text), child({ steps: 600 }));
+  expect(changed).toBe("name: nano-fork\ntrain: {}\nlabels:\n  team: a # ours\n  parent: job-1\n");
 });
 
 test("one that resumes names the checkpoint, and has more steps if there are none left", async () => {

@@ -6,9 +6,11 @@ import type { SubmittedSpec } from "../api/submitted-spec";
 type Mapping = Readonly<Record<string, unknown>>;
 type Path = readonly string[];
 
-const STEPS: Path = ["train", "steps"];
-/** Keys of a child that its parent's text need not have. */
-const ENDS: readonly Path[] = [["resume_from"], ["train", "resume_from"], ["train", "resume_data"]];
+/** The text may name a checkpoint by a job or an alias. */
+const BEGINNINGS: readonly Path[] = [["resume_from"], ["train", "resume_from"]];
+/** Keys whose defaults the text need not have. */
+const FOLDED: readonly Path[] = [["train", "steps"], ["train", "resume_data"]];
+const LABELS: Path = ["labels"];
 
 export interface Child {
   /** The specs with every default. */
@@ -28,9 +30,10 @@ export async function childText({ format, text, layoutChanged }: SubmittedSpec, 
   const document = format === "yaml" || given.errors.length > 0 ? given : new yaml.Document(given.toJS());
   if (document.errors.length > 0 || !yaml.isMap(document.contents)) return null;
   change(document, ["name"], child.name);
-  change(document, ["labels"], child.labels);
-  if (at(child, STEPS) !== at(parent, STEPS)) change(document, STEPS, at(child, STEPS));
-  for (const path of ENDS) end(document, path, at(child, path));
+  change(document, LABELS, child.labels);
+  for (const path of labelsIn(document)) if (at(child, path) === undefined) document.deleteIn(path);
+  for (const path of BEGINNINGS) end(document, path, at(child, path));
+  for (const path of FOLDED) if (at(child, path) !== at(parent, path)) end(document, path, at(child, path));
   if (layoutChanged) for (const [key, value] of Object.entries({ layout, ...options })) document.setIn(["train", key], document.createNode(value));
   const changed = document.toString({ lineWidth: 0 });
   return asText(yaml.parse(changed, { intAsBigInt: true })) === asText(document.toJS()) ? changed : null;
@@ -38,6 +41,8 @@ export async function childText({ format, text, layoutChanged }: SubmittedSpec, 
 
 /** Whole numbers alike, whether they were read or set. */
 const asText = (value: unknown) => JSON.stringify(value, (_, item: unknown) => (typeof item === "bigint" || Number.isInteger(item) ? String(item) : item));
+
+const labelsIn = (document: Document): Path[] => Object.keys(at(document.toJS(), LABELS) ?? {}).map((key) => [...LABELS, key]);
 
 function at(value: unknown, path: Path): unknown {
   const [first, ...rest] = path;
@@ -58,6 +63,6 @@ function change(document: Document, path: Path, value: unknown): void {
 
 /** What is null or missing in the child is not in its text. */
 function end(document: Document, path: Path, value: unknown): void {
-  if (value !== undefined && value !== null) document.setIn(path, value);
+  if (value !== undefined && value !== null) change(document, path, value);
   else if (document.hasIn(path)) document.deleteIn(path);
 }

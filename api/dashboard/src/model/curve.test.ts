@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { afterCurve, type Curve, type Point, toCurve } from "../api/curves";
-import { along, EMPTY_CURVE, lastStep, LIMIT, merge, smoothed } from "./curve";
+import { along, cut, EMPTY_CURVE, lastStep, LIMIT, merge, smoothed } from "./curve";
 
 const point = (step: number, loss = 1 / step): Point => ({ step, values: { loss, tokens_per_s: 100, mfu: null, grad_norm: null, lr: null, loss_scale: null } });
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => point(from + i));
@@ -46,6 +46,16 @@ test("the control plane's buckets go on where the stream does", () => {
   expect(along(curve, "loss").map(({ x, y }) => [x, y])).toEqual([[2.5, 3], [6, 4], [9, 1]]);
   expect([lastStep(history), lastStep(curve), lastStep(EMPTY_CURVE)]).toEqual([6, 9, 0]);
   expect(along(curve, "mfu")).toEqual([]);
+});
+
+test("what lies beyond a step that is trained again goes, and the bucket at the cut has both", () => {
+  const exact = merge(cut(merge(EMPTY_CURVE, range(1, 5)), 3), [point(3, 9)]);
+  expect([places(exact), exact.end, lastStep(exact)]).toEqual([[0, 1, 2], point(3, 9), 3]);
+  expect(along(exact, "loss").map(({ x, y }) => [x, y])).toEqual([[1, 1], [2, 1 / 2], [3, 9]]);
+  const wide = merge(cut(merge({ ...EMPTY_CURVE, width: 4 }, range(1, 13)), 6), [point(6, 9)]);
+  expect([places(wide), lastStep(wide)]).toEqual([[0, 1], 6]);
+  expect(wide.buckets[1]?.values.loss).toMatchObject({ low: 1 / 8, high: 9, count: 5 });
+  expect(along(wide, "loss").map(({ x, from, to }) => [x, from, to])).toEqual([[2.5, 1, 4], [5.5, 5, 6], [6, undefined, undefined]]);
 });
 
 test("smoothing keeps a level level, leaves holes, and 0 changes nothing", () => {

@@ -27,6 +27,12 @@ export function merge(curve: Curve, news: readonly Point[]): Curve {
   return { width, buckets, end };
 }
 
+/** Without what lies beyond this step, which is trained again. A bucket over several steps stays whole if it has the step. */
+export function cut({ width, buckets, end }: Curve, step: number): Curve {
+  const kept = buckets.filter(({ place }) => place * width < step);
+  return { width, buckets: kept, end: end !== null && end.step <= step ? end : null };
+}
+
 function add(buckets: Bucket[], width: number, point: Point): void {
   const place = Math.floor((point.step - 1) / width);
   const at = search(buckets, place);
@@ -80,10 +86,11 @@ function halved(buckets: readonly Bucket[]): Bucket[] {
   return made;
 }
 
-/** The newest step in the buckets; 0 without any. */
-export function lastStep({ width, buckets }: Curve): number {
+/** The newest step in the buckets; 0 without any. The last bucket may also have steps beyond `end`, which were replaced. */
+export function lastStep({ width, buckets, end }: Curve): number {
   const last = buckets.at(-1);
   if (last === undefined) return 0;
+  if (end !== null) return end.step;
   return last.place * width + Math.min(width, Math.max(...Object.values(last.values).map(({ count }) => count), 1));
 }
 

@@ -4,7 +4,7 @@ import type { Curve, Curves, Eval, Point } from "../api/curves";
 import type { Entry, StreamEvent } from "../api/events";
 import type { Summary } from "../api/jobs";
 import type { RankSample } from "../api/ranks";
-import { EMPTY_CURVE, merge } from "./curve";
+import { cut, EMPTY_CURVE, merge } from "./curve";
 
 export interface Live {
   curve: Curve;
@@ -19,6 +19,8 @@ export interface Live {
   summary: Summary | null;
   /** The newest. */
   ranks: RankSample | null;
+  /** Another number whenever steps may have been replaced: ranges that were read before may have the old ones. */
+  version: number;
 }
 
 /** Validations kept: of more, every second one, the newest among them. */
@@ -27,22 +29,37 @@ export const EVALS = 1000;
 /** Entries of the history that are kept: a job may save every step. */
 export const ENTRIES = 500;
 
-export const EMPTY: Live = { curve: EMPTY_CURVE, newest: null, evals: [], answered: 0, entries: [], summary: null, ranks: null };
+export const EMPTY: Live = {
+  curve: EMPTY_CURVE,
+  newest: null,
+  evals: [],
+  answered: 0,
+  entries: [],
+  summary: null,
+  ranks: null,
+  version: 0,
+};
 
 /** The curves so far. The stream continues at their cursor. Entries of an earlier stream that ended before it go: others are missing between. */
 export function init(live: Live, { curve, evals, position: answered, cursor }: Curves): Live {
   const last = live.entries.at(-1);
   const joined = last !== undefined && positionOf(last) >= position(cursor);
-  return { ...live, curve, newest: curve.end, evals: evals.reduce(addEval, []), answered, entries: joined ? live.entries : [] };
+  const entries = joined ? live.entries : [];
+  return { ...live, curve, newest: curve.end, evals: evals.reduce(addEval, []), answered, entries, version: live.version + 1 };
 }
 
 export function reduce(live: Live, events: readonly StreamEvent[]): Live {
-  const points: Point[] = [];
+  let points: Point[] = [];
   let next = live;
   for (const event of events) {
     if (event.kind === "step") {
-      points.push(event.point);
-      next = { ...next, evals: stillValid(next, event.point.step), newest: event.point };
+      const { point } = event;
+      if (next.newest !== null && point.step <= next.newest.step) {
+        next = replacedFrom({ ...next, curve: merge(next.curve, points) }, point.step);
+        points = [];
+      }
+      points.push(point);
+      next = { ...next, newest: point };
     } else if (event.kind === "eval") next = position(event.id) <= next.answered ? next : { ...next, evals: addEval(next.evals, event.eval) };
     else if (event.kind === "ranks") next = { ...next, ranks: event.sample };
     else if (event.kind === "summary") next = { ...next, summary: event.summary };
@@ -51,9 +68,9 @@ export function reduce(live: Live, events: readonly StreamEvent[]): Live {
   return { ...next, curve: merge(next.curve, points) };
 }
 
-/** A step that is not beyond the newest one is of a later attempt, from an older checkpoint: it replaces the validations beyond it. */
-function stillValid({ evals, newest }: Live, step: number): readonly Eval[] {
-  return newest !== null && step <= newest.step ? evals.filter((known) => known.step <= step) : evals;
+/** A step that is not beyond the newest one is of a later attempt, from an older checkpoint: it replaces what lies beyond it. */
+function replacedFrom(live: Live, step: number): Live {
+  return { ...live, curve: cut(live.curve, step), evals: live.evals.filter((known) => known.step <= step), version: live.version + 1 };
 }
 
 function addEval(evals: readonly Eval[], news: Eval): readonly Eval[] {

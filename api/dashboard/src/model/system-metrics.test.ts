@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { alongTime, formatOf, pollMs, systemGroups } from "./system-metrics";
+import { alongTime, formatOf, pollMs, spanOf, systemGroups } from "./system-metrics";
 
 test("metrics are in groups, in the order of the page", () => {
   expect(systemGroups(["rank/memory", "node/cpu", "rank/cpu", "rank/mood"])).toEqual([
@@ -24,6 +24,18 @@ test("times are written by the length of the range", () => {
   expect(alongTime(30 * 86_400).onAxis(noon)).toBe("25 Nov");
   expect(alongTime(86_400).onAxis(noon)).toMatch(/^Wed.* 12:30$/);
   expect(alongTime(600).format(null)).toBe("–");
+});
+
+test("ranges that are written alike have one object, for which a chart is not built again", () => {
+  expect(alongTime(605)).toBe(alongTime(600));
+  expect(alongTime(86_405)).toBe(alongTime(86_400));
+  expect(alongTime(30 * 86_400 + 5)).toBe(alongTime(30 * 86_400));
+});
+
+test("the range is that of all lines, the first of which may begin late and end early", () => {
+  const line = (...places: number[]) => ({ points: places.map((x) => ({ x })) });
+  expect(spanOf([line(50, 60), line(10, 20, 90), line()])).toBe(80);
+  expect([spanOf([]), spanOf([line()]), spanOf([line(50)])]).toEqual([0, 0, 0]);
 });
 
 test.each([[5, 40, 5000], [5, 3000, 30_000], [20, 40, 20_000], [1800, 40, 60_000], [1800, 9000, 90_000]])(

@@ -56,8 +56,18 @@ const moment = (at: number | null) => inTime(at, { day: "numeric", month: "short
 
 const inTime = (at: number | null, how: Intl.DateTimeFormatOptions) => (at === null ? "–" : new Date(at * 1000).toLocaleString("en-GB", how));
 
-/** How times (unix seconds) are written along a range of this many seconds: in the legend, and shorter on the axis. */
-export function alongTime(seconds: number) {
-  const format = seconds <= HOURS_12 ? clock : seconds <= 12 * HOURS_12 ? day : moment;
-  return { name: "Time", format, onAxis: format === moment ? date : format };
+const HOURS = { name: "Time", format: clock, onAxis: clock };
+const DAYS = { name: "Time", format: day, onAxis: day };
+const WEEKS = { name: "Time", format: moment, onAxis: date };
+
+/**
+ * How times (unix seconds) are written along a range of this many seconds: in the legend, and shorter on the axis. A chart is built
+ * again for another object, so there is one for all ranges that are written alike.
+ */
+export const alongTime = (seconds: number) => (seconds <= HOURS_12 ? HOURS : seconds <= 12 * HOURS_12 ? DAYS : WEEKS);
+
+/** Seconds from the first to the last point of all lines. */
+export function spanOf(lines: readonly { points: readonly { x: number }[] }[]): number {
+  const ends = lines.flatMap(({ points }) => [...points.slice(0, 1), ...points.slice(-1)].map(({ x }) => x));
+  return ends.length === 0 ? 0 : Math.max(...ends) - Math.min(...ends);
 }

@@ -1,11 +1,14 @@
-import { screen, within } from "@testing-library/react";
+import { act, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import type { Schema } from "../api/http";
 import { expectAccessible } from "../testing/accessible";
 import { given, open } from "../testing/control-plane";
 import { cordonWire, nodeWire } from "../testing/nodes";
 import { ClusterPage } from "./cluster";
+import { TopBar } from "./top-bar";
+
+afterEach(() => { vi.useRealTimers(); });
 
 const answers = (nodes: Schema<"Node">[], cordons: Schema<"Cordon">[] = []) =>
   given({ "GET /v1/nodes": () => Response.json({ items: nodes }), "GET /v1/cordons": () => Response.json({ items: cordons }) });
@@ -81,6 +84,17 @@ test("the tabs keep the range and the machine of the address, and one that is no
   const tabs = within(screen.getByRole("navigation", { name: "Tabs of the cluster" }));
   expect(tabs.getAllByRole("link").map((link) => link.getAttribute("href"))).toEqual(["", "/use", "/queue", "/history"].map((tab) => `/cluster${tab}?range=day&node=n1`));
   expect(screen.getByText("The cluster has no tab of this name.")).toBeTruthy();
+});
+
+test.each([[100, 6], [101, 1]])("%i machines are read again %i times in 30 s, by the page and the bar above it together", async (count, times) => {
+  vi.useFakeTimers();
+  const requests = answers(Array.from({ length: count }, (_, at) => nodeWire({ id: `n${at}`, host: `gpu-${at}` })));
+  open(<><TopBar /><ClusterPage tab="mood" /></>, "/cluster/mood");
+  const read = () => requests.filter(({ url }) => url.pathname === "/v1/nodes").length;
+  await act(() => vi.advanceTimersByTimeAsync(100));
+  expect(read()).toBe(1);
+  for (let second = 0; second < 30; second += 1) await act(() => vi.advanceTimersByTimeAsync(1000));
+  expect(read() - 1).toBe(times);
 });
 
 test("of many machines some are shown, and others found by text", async () => {

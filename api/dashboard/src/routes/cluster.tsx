@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { lazy, useState } from "react";
 import { Link, useSearch } from "wouter";
-import { listCordons, listNodes, type Node } from "../api/nodes";
+import { listCordons, type Node } from "../api/nodes";
 import { Empty } from "../components/empty";
 import { LoadedPart } from "../components/loaded-part";
 import { ProblemNotice } from "../components/problem-notice";
@@ -11,6 +11,7 @@ import { TabLinks } from "../components/tab-links";
 import { CordonNode } from "../features/cluster/cordon-node";
 import { CordonTable } from "../features/cluster/cordon-table";
 import { NodeCard } from "../features/cluster/node-card";
+import { useNodes } from "../hooks/use-nodes";
 import { useNow } from "../hooks/use-now";
 import { useTitle } from "../hooks/use-title";
 import { CLUSTER_TABS, clusterAddress, type ClusterTab } from "../model/addresses";
@@ -21,7 +22,7 @@ const ClusterUse = lazy(async () => ({ default: (await import("../features/clust
 const ClusterQueue = lazy(async () => ({ default: (await import("../features/cluster/cluster-queue")).ClusterQueue }));
 const ClusterHistory = lazy(async () => ({ default: (await import("../features/cluster/cluster-history")).ClusterHistory }));
 
-const POLL_MS = 3000;
+const CORDONS_MS = 15_000;
 /** Machines that are shown at first, and with each press of More. */
 const AT_ONCE = 60;
 /** Up to as many are seen at a glance. */
@@ -30,7 +31,7 @@ const FEW = 6;
 export function ClusterPage({ tab = "machines" }: { tab?: string | undefined }) {
   const open = (Object.keys(CLUSTER_TABS) as ClusterTab[]).find((one) => one === tab) ?? null;
   useTitle(open === null || open === "machines" ? "Cluster" : `${CLUSTER_TABS[open]} · Cluster`);
-  const nodes = useQuery({ queryKey: ["nodes"], queryFn: ({ signal }) => listNodes(signal), refetchInterval: POLL_MS });
+  const nodes = useNodes();
   const search = useSearch();
   const tabs = Object.entries(CLUSTER_TABS) as [ClusterTab, string][];
   return (
@@ -58,7 +59,7 @@ function Machines({ nodes }: { nodes: readonly Node[] }) {
   const now = useNow();
   const [text, setText] = useState("");
   const [most, setMost] = useState(AT_ONCE);
-  const cordons = useQuery({ queryKey: ["cordons"], queryFn: ({ signal }) => listCordons(signal), refetchInterval: 5 * POLL_MS });
+  const cordons = useQuery({ queryKey: ["cordons"], queryFn: ({ signal }) => listCordons(signal), refetchInterval: CORDONS_MS });
   const found = named(nodes, text);
   return (
     <>

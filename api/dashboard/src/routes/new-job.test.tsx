@@ -191,7 +191,7 @@ test("a job goes on from another's checkpoint with its spec, and has a draft of 
     "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }] }),
     "GET /v1/schema/job": () => Response.json(schema),
     "GET /v1/jobs/job-1": () => Response.json(parent),
-    "GET /v1/jobs/job-1/submitted-spec": () => Response.json({ job: "job-1", format: null, text: null, layout_changed: false }),
+    "GET /v1/jobs/job-1/submitted-spec": () => Response.json({ job: "job-1", format: null, text: null, resume: null, layout_changed: false }),
     "POST /v1/jobs/preview": () => Response.json(preview),
   });
   const address = "/new?from=job-1&checkpoint=%2Fc%2Fjob-1%2Fstep-00000010";
@@ -216,7 +216,7 @@ test("a fork begins with the text of its parent as it is at this visit", async (
     "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }] }),
     "GET /v1/schema/job": () => Response.json(schema),
     "GET /v1/jobs/job-1": () => Response.json(parent),
-    "GET /v1/jobs/job-1/submitted-spec": () => Response.json({ job: "job-1", format: "yaml", text: "name: quick # why\ntrain: {}\n", layout_changed: changed }),
+    "GET /v1/jobs/job-1/submitted-spec": () => Response.json({ job: "job-1", format: "yaml", text: "name: quick # why\ntrain: {}\n", resume: null, layout_changed: changed }),
     "POST /v1/jobs/preview": () => Response.json(preview),
   });
   function Visits() {
@@ -229,6 +229,21 @@ test("a fork begins with the text of its parent as it is at this visit", async (
   changed = true;
   await userEvent.click(screen.getByRole("button", { name: "Go" }));
   expect((await editor()).value).toContain("data: 4");
+});
+
+test.each([null, "name: quick # why\ntrain:\n  resume_from: other\n"])("a fork begins with the checkpoint of its parent (text %s)", async (text) => {
+  const began = "/c/job-0/step-00000010";
+  const spec = { name: "quick", labels: {}, train: { steps: 20, resume_from: "other" } };
+  const submitted = { job: "job-1", format: text && "yaml", text, resume: began, layout_changed: false };
+  given({
+    "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }] }),
+    "GET /v1/schema/job": () => Response.json(schema),
+    "GET /v1/jobs/job-1": () => Response.json(jobWire({ id: "job-1", spec })),
+    "GET /v1/jobs/job-1/submitted-spec": () => Response.json(submitted),
+    "POST /v1/jobs/preview": () => Response.json(preview),
+  });
+  open(<NewJobPage />, "/new?from=job-1");
+  expect((await editor()).value).toContain(`resume_from: ${began}\n`);
 });
 
 test("a parent that is not there is said", async () => {

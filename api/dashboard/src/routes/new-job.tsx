@@ -1,6 +1,6 @@
 /**
  * `/new`: the form for a new job's spec. `/new?from=JOB&checkpoint=PATH` starts with that job's spec, as it was submitted, and resumes
- * from the checkpoint; without a checkpoint it starts at the first step.
+ * from the checkpoint; without a checkpoint it begins where that job began.
  */
 
 import { useQuery } from "@tanstack/react-query";

@@ -1,11 +1,11 @@
 /** The bar on every page: links to the pages, the cluster's capacity, commands, the theme, and the button that signs out. */
 
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link, useLocation } from "wouter";
-import { listNodes } from "../api/nodes";
 import { SIGNED_IN } from "../api/query-client";
 import { signOut } from "../api/session";
 import { Keyboard } from "../features/keyboard/keyboard";
+import { useNodes } from "../hooks/use-nodes";
 import { useServer } from "../hooks/use-server";
 import { THEMES, type Theme, useTheme } from "../hooks/use-theme";
 import { capacity } from "../model/nodes";
@@ -21,17 +21,8 @@ const PAGES: readonly { address: string; name: string; also?: string }[] = [
   { address: "/secrets", name: "Secrets" },
 ];
 
-/** Of many machines the answer is large, and this bar is on every page. */
-const POLL_MS = 5000;
-const MANY = 100;
-const MANY_MS = 30_000;
-
 export function TopBar() {
-  const { data } = useQuery({
-    queryKey: ["nodes"],
-    queryFn: ({ signal }) => listNodes(signal),
-    refetchInterval: ({ state }) => ((state.data?.length ?? 0) > MANY ? MANY_MS : POLL_MS),
-  });
+  const { data } = useNodes();
   const [location] = useLocation();
   return (
     <header className="top-bar">

@@ -3,11 +3,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { type DeviceTime, listAttempts, listChanges, listDeviceTimes, type NodeChange, type PastAttempt } from "../../api/cluster";
-import { listNodes } from "../../api/nodes";
 import { Empty } from "../../components/empty";
 import { ProblemNotice } from "../../components/problem-notice";
 import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
+import { useNodes } from "../../hooks/use-nodes";
 import { useNow } from "../../hooks/use-now";
 import { jobAddress } from "../../model/addresses";
 import { duration, integer, number } from "../../model/format";
@@ -39,7 +39,7 @@ export function ClusterHistory() {
 }
 
 function MachineChoice({ node, onChange }: { node: string | null; onChange: (node: string | null) => void }) {
-  const { data } = useQuery({ queryKey: ["nodes"], queryFn: ({ signal }) => listNodes(signal) });
+  const { data } = useNodes();
   const known = data ?? [];
   return (
     <label>

@@ -3,10 +3,10 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { getClusterUse, getNodeUse, type Range } from "../../api/cluster";
-import { listNodes } from "../../api/nodes";
 import { Empty } from "../../components/empty";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useInView } from "../../hooks/use-in-view";
+import { useNodes } from "../../hooks/use-nodes";
 import { busiest, chartTitle, named } from "../../model/nodes";
 import { RangeChoice, useClusterView } from "./cluster-range";
 import { UsePlot } from "./use-chart";
@@ -49,8 +49,6 @@ export function ClusterUse() {
     </div>
   );
 }
-
-const useNodes = () => useQuery({ queryKey: ["nodes"], queryFn: ({ signal }) => listNodes(signal) });
 
 const useNodeUse = (node: string, range: Range) =>
   useQuery({

@@ -20,8 +20,8 @@ interface UsePlotProps {
 
 export function UsePlot({ title, chart, range, group, children }: UsePlotProps) {
   const lines = useMemo<Line[]>(() => chart.lines.map(({ label, points }, at) => ({ label, points, colour: COLOURS[at % COLOURS.length] ?? "grey" })), [chart]);
-  const along = useMemo(() => alongTime(SECONDS[range]), [range]);
   const format = formatOf(chart.unit);
+  const along = alongTime(SECONDS[range]);
   const summary = `${chart.lines.map(({ label, last }) => `${label} ends at ${format(last)}`).join(", ")}.`;
   return <Chart title={title} summary={summary} lines={lines} format={format} group={group} along={along}>{children}</Chart>;
 }

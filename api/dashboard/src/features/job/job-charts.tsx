@@ -34,7 +34,7 @@ export interface JobChartsProps {
 export function JobCharts({ id, of, charts, live, ended, view, onZoom }: JobChartsProps) {
   const newest = lastStep(live.curve);
   const zoom = useMemo(() => view.zoom && bounded(view.zoom, newest), [view.zoom, newest]);
-  const curve = useRange(id, live.curve, zoom, ended);
+  const curve = useRange(id, live, zoom, ended);
   const places = useStepPlaces(id, view.by, ended);
   return (
     <div className="charts">
@@ -70,20 +70,22 @@ const bounded = ([from, to]: Range, newest: number): Range => {
 };
 
 /** The curve of the range, as fine as possible; until it is fetched, the known curve. */
-function useRange(id: string, live: Curve, zoom: Range | null, ended: boolean): Curve {
-  const coarse = live.width > 1;
-  const grows = zoom !== null && zoom[1] > lastStep(live) - live.width && !ended;
+function useRange(id: string, { curve, version }: Live, zoom: Range | null, ended: boolean): Curve {
+  const newest = lastStep(curve);
+  const grows = zoom !== null && zoom[1] > newest - curve.width && !ended;
   // A range up to the newest step has no end of its own, which would change with every step.
-  const range = zoom !== null && zoom[1] >= lastStep(live) ? ([zoom[0], null] as const) : zoom;
+  const range = zoom !== null && zoom[1] >= newest ? ([zoom[0], null] as const) : zoom;
+  // Of a range that lies beyond the newest step the last two are shown: it would change with every step.
+  const finer = zoom !== null && curve.width > 1 && zoom[0] < newest - 1;
   const { data } = useQuery({
-    queryKey: ["curves", id, range, ended],
+    queryKey: ["curves", id, version, range, ended],
     queryFn: ({ signal }) => getCurves(id, range, signal),
-    enabled: zoom !== null && coarse,
+    enabled: finer,
     staleTime: Infinity,
     gcTime: 60_000,
     refetchInterval: grows ? POLL_MS : false,
   });
-  return zoom !== null && coarse && data ? data.curve : live;
+  return finer && data ? data.curve : curve;
 }
 
 interface SeriesChartProps {

@@ -1,5 +1,6 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
+import { useState } from "react";
 import { beforeEach, expect, test, vi } from "vitest";
 import type { Schema } from "../../api/http";
 import { EMPTY } from "../../model/live";
@@ -61,7 +62,8 @@ test("a training's own curves are first, and a search is of all", async () => {
   await expect.poll(() => location.search).toBe("?find=nothing+of+it");
 });
 
-test("a range is read once more when the job has ended", async () => {
+/** The first and the last step of each range of the curves that is read. The loss at its end is that of the reading. */
+function rangesRead(): (string | null)[][] {
   showInView();
   answers([]);
   const before = fetch;
@@ -73,13 +75,49 @@ test("a range is read once more when the job has ended", async () => {
     const loss = { mean: [2, ranges.length], low: null, high: null, last: 1 };
     return Promise.resolve(Response.json({ width: 1, starts: [2, 3], series: { loss }, evals: [], end: 0, last_step: 8, cursor: "0.8.0" }));
   });
-  const steps = Array.from({ length: 8 }, (_, at) => ({ step: at + 1, values }));
-  const live = { ...NOTHING, curve: merge({ ...EMPTY.curve, width: 2 }, steps) };
+  return ranges;
+}
+
+function coarse(count: number) {
+  const steps = Array.from({ length: count }, (_, at) => ({ step: at + 1, values }));
+  return { ...NOTHING, curve: merge({ ...EMPTY.curve, width: 2 }, steps) };
+}
+
+test("a range is read once more when the job has ended", async () => {
+  const ranges = rangesRead();
+  const live = coarse(8);
   open(<Ending>{(state) => <JobMetrics job={job({ state })} live={live} />}</Ending>, "/jobs/job-1/metrics?from=2&to=3");
   expect(await screen.findByLabelText(/^Loss.* 1\.0000 at step 3\./)).toBeTruthy();
   await userEvent.click(screen.getByRole("button", { name: "End" }));
   expect(await screen.findByLabelText(/^Loss.* 2\.0000 at step 3\./)).toBeTruthy();
   expect(ranges).toEqual([["2", "3"], ["2", "3"]]);
+});
+
+test("a range is read anew when its steps may have been replaced", async () => {
+  const ranges = rangesRead();
+  function Page() {
+    const [version, set] = useState(1);
+    return <><button onClick={() => { set(2); }}>Restart</button><JobMetrics job={job()} live={{ ...coarse(8), version }} /></>;
+  }
+  open(<Page />, "/jobs/job-1/metrics?from=2&to=3");
+  expect(await screen.findByLabelText(/^Loss.* 1\.0000 at step 3\./)).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "Restart" }));
+  expect(await screen.findByLabelText(/^Loss.* 2\.0000 at step 3\./)).toBeTruthy();
+  expect(ranges).toEqual([["2", "3"], ["2", "3"]]);
+});
+
+test("a range that lies beyond the newest step is not read with every step", async () => {
+  const ranges = rangesRead();
+  function Page() {
+    const [steps, set] = useState(8);
+    return <><button onClick={() => { set(steps + 1); }}>Step</button><JobMetrics job={job()} live={coarse(steps)} /></>;
+  }
+  open(<Page />, "/jobs/job-1/metrics?from=60&to=90");
+  for (const step of [8, 9, 10]) {
+    expect(await screen.findByLabelText(new RegExp(`^Loss.* at step ${step}\\.`))).toBeTruthy();
+    await userEvent.click(screen.getByRole("button", { name: "Step" }));
+  }
+  expect(ranges).toEqual([]);
 });
 
 test("the figures stay while the metrics are read once more at the job's end", async () => {

@@ -11,7 +11,7 @@ const TEXT = "name: a # mine\n";
 const JOB = job({ spec: { name: "a", train: { steps: 3 } } });
 
 const kept = (text: string | null, layout_changed = false) => ({
-  [`GET /v1/jobs/${JOB.id}/submitted-spec`]: () => Response.json({ job: JOB.id, format: text === null ? null : "yaml", text, layout_changed }),
+  [`GET /v1/jobs/${JOB.id}/submitted-spec`]: () => Response.json({ job: JOB.id, format: text === null ? null : "yaml", text, resume: null, layout_changed }),
 });
 
 test("the text that was submitted is shown first, and the resolved spec on request", async () => {
@@ -29,7 +29,7 @@ test("the text that was submitted is shown first, and the resolved spec on reque
 
 test("a layout that is changed while the tab is open is said", async () => {
   let changed = false;
-  given({ [`GET /v1/jobs/${JOB.id}/submitted-spec`]: () => Response.json({ job: JOB.id, format: "yaml", text: TEXT, layout_changed: changed }) });
+  given({ [`GET /v1/jobs/${JOB.id}/submitted-spec`]: () => Response.json({ job: JOB.id, format: "yaml", text: TEXT, resume: null, layout_changed: changed }) });
   function Page() {
     const [layout, setLayout] = useState("data 2");
     return <><button onClick={() => { changed = true; setLayout("data 4"); }}>Change</button><JobSpec job={{ ...JOB, layout }} /></>;

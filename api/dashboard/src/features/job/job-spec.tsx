@@ -20,7 +20,7 @@ export function JobSpec({ job }: { job: Job }) {
       {submitted.error && <ProblemNotice problem={submitted.error} />}
       {job.parent && <JobParent job={job} parent={job.parent} />}
       {hasFiles(job.spec) && <JobSources id={job.id} state={job.state} />}
-      {!submitted.isLoading && <SpecView spec={job.spec} submitted={submitted.data ?? null} />}
+      {!submitted.isLoading && <SpecView spec={job.spec} submitted={submitted.data?.spec ?? null} />}
     </div>
   );
 }

@@ -9,7 +9,7 @@ import { MetricGroup } from "../../components/metric-group";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useInView } from "../../hooks/use-in-view";
 import { isFinal } from "../../model/jobs";
-import { alongTime, formatOf, pollMs, systemGroups, TITLES } from "../../model/system-metrics";
+import { alongTime, formatOf, pollMs, spanOf, systemGroups, TITLES } from "../../model/system-metrics";
 
 const GROUP = "system";
 /** Of the theme. Lines beyond them begin with the first again. */
@@ -62,14 +62,12 @@ function SystemChart({ id, name, ended }: { id: string; name: string; ended: boo
     const band = bands && (found?.length ?? 0) <= MOST_BANDS;
     return (found ?? []).map(({ label, points }, at) => ({ label, points, band, colour: COLOURS[at % COLOURS.length] ?? "grey" }));
   }, [found, bands]);
-  const seconds = spanOf(lines);
-  const along = useMemo(() => alongTime(seconds), [seconds]);
   const title = TITLES[name] ?? name;
   if (!data) return error ? <ProblemNotice problem={error} /> : <p className="card metric-panel-empty">{title}</p>;
   const format = formatOf(data.unit);
   const summary = `${data.lines.map(({ label, last }) => `${label} ends at ${format(last)}`).join(", ")}.`;
   return (
-    <Chart title={title} summary={summary} lines={lines} format={format} group={GROUP} along={along}>
+    <Chart title={title} summary={summary} lines={lines} format={format} group={GROUP} along={alongTime(spanOf(lines))}>
       {(data.next !== null || after !== null) && (
         <span className="chart-tools">
           <button className="button small" disabled={after === null} onClick={() => { setAfter(null); }}>First</button>
@@ -78,10 +76,4 @@ function SystemChart({ id, name, ended }: { id: string; name: string; ended: boo
       )}
     </Chart>
   );
-}
-
-/** Seconds from the first to the last point. */
-function spanOf(lines: readonly Line[]): number {
-  const places = lines[0]?.points ?? [];
-  return (places.at(-1)?.x ?? 0) - (places[0]?.x ?? 0);
 }

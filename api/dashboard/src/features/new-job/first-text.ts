@@ -14,11 +14,11 @@ type Mapping = Readonly<Record<string, unknown>>;
 export async function firstText(parent: Job, checkpoint: string | null, signal?: AbortSignal): Promise<string> {
   const kind = trains(parent) ? "train" : "command";
   const [schema, submitted] = await Promise.all([getSchema(kind, signal), getSubmittedSpec(parent.id, signal)]);
-  const spec = childSpec(parent, checkpoint) as Mapping;
+  const spec = childSpec(parent, checkpoint, submitted.resume) as Mapping;
   const folded = withoutDefaults(schema, spec) as { train?: Train };
   const own = { parent: parent.spec as Mapping, child: spec, ...chosen(folded.train ?? {}) };
-  const changed = submitted && { ...submitted, layoutChanged: submitted.layoutChanged || parent.layoutChoice !== null };
-  return (changed && (await childText(changed, own))) ?? toYaml(folded);
+  const kept = submitted.spec && { ...submitted.spec, layoutChanged: submitted.spec.layoutChanged || parent.layoutChoice !== null };
+  return (kept && (await childText(kept, own))) ?? toYaml(folded);
 }
 
 interface Train {
