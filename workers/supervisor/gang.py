@@ -122,3 +122,8 @@ class Gang:
         """With the last lines of the rank to blame."""
         log = [] if failure.rank is None else self.members[failure.rank].log
         self.merger.emit_incident(failure, self.generation, log)
+
+    def emit_root_cause(self, root: Failure) -> None:
+        """Its incident. That of an absent rank was emitted when it was lost."""
+        if root not in self.absences:
+            self.emit_incident(root)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from functools import partial
 from typing import Any, Final
 
-from ..messages.event import ExecEvent, ProfileEvent
+from ..messages.event import CheckpointEvent, ExecEvent, ProfileEvent
 from .gang import Gang
 from .gang_state import Phase
 from .policies.failures import Failure, brief
@@ -160,7 +160,10 @@ class Lifecycle:
                 await within(SAVE_S, gang.ended.wait())
         if gang.awaits_return and gang.stopping != "cancel":
             async with leases_kept(gang.members, gang.spec.lease_s):
-                await self.generations.save_from_memory()
+                message = await self.generations.save_from_memory()
+            # Else no reported step is to be trained again.
+            if gang.merger.newest(CheckpointEvent.kind) < gang.merger.newest_step:
+                gang.emit_incident(Failure("checkpoint_failed", None, message))
 
     async def _end(self) -> None:
         """Stop what still runs, drain events, free the devices, and emit the final state."""
@@ -188,11 +191,11 @@ class Lifecycle:
             gang.merger.emit_state("succeeded", "completed", "")
         elif gang.stopping:
             if gang.failures and gang.stopping == "preempt":
-                gang.emit_incident(gang.root_cause)
+                gang.emit_root_cause(gang.root_cause)
             gang.merger.emit_state("cancelled", gang.stopping, "")
         else:
             root = gang.root_cause
-            gang.emit_incident(root)
+            gang.emit_root_cause(root)
             gang.merger.emit_state("failed", gang.final_reason(root), root.text())
 
     async def give_up(self, failure: Failure, after: Awaitable[int]) -> None:

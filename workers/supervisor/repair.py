@@ -161,13 +161,16 @@ class Generations:
         self.gang.spares.allow(self.gang.phase == "training" and self.gang.merger.state == "running")
         if taken.failure is not None and not (self._kills and taken.failure.secondary):
             self.fail(taken.failure)
-        if taken.done and (self.gang.all_done or self.gang.awaits_return):
+        if taken.exited and not (taken.failure or member.done) and self.gang.phase == "training":
+            self.absences.find()  # a predecessor may have ended it
+        if (taken.done or taken.exited) and (self.gang.all_done or self.gang.awaits_return):
             self.gang.ended.set()
 
     def lose(self, member: Member, message: str) -> None:
         """The rank's actor is gone, and its trainer with it."""
         member.exited = member.lost = True
-        if self.gang.phase != "ending":  # a dead supervisor may have removed it already
+        # A gang that ends removes its actors, and a dead supervisor may have done so.
+        if self.gang.phase != "ending" or not (self._kills or self.gang.all_done):
             self.fail(Failure("rank_lost", member.rank, message, member.node))
 
     def fail(self, failure: Failure) -> None:
@@ -240,8 +243,7 @@ class Generations:
             return False
         gang.distrusted = gang.distrusted or root.cause in NOT_FROM_MEMORY
         gang.repair = Repair(root.cause, root.rank, began=time.time())
-        if root not in gang.absences:
-            gang.emit_incident(root)
+        gang.emit_root_cause(root)
         gang.merger.emit_state("recovering", root.cause, root.text())
         return True
 

@@ -14,9 +14,10 @@ from shardyard.workers.messages.exec_request import Exec, ExecEnd
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor import lifecycle as life
 from shardyard.workers.supervisor import until_answered
+from shardyard.workers.supervisor.event_pump import PumpedEvent, RankLost
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
-from shardyard.workers.supervisor.gang_state import GangState, PendingExec, Phase, RankState, SpareState
+from shardyard.workers.supervisor.gang_state import GangState, MergerState, PendingExec, Phase, RankState, SpareState
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle, begin_each
 from shardyard.workers.supervisor.policies.failures import Failure
@@ -59,24 +60,28 @@ async def test_a_command_ends_after_its_output_also_where_the_ranks_clock_is_ahe
     assert (event["kind"], event["ts"]) == ("exec", ahead)
 
 
-async def test_a_preemption_saves_what_ranks_have_in_memory_that_are_left_by_one() -> None:
+@pytest.mark.parametrize("checkpoint", [4, 5])
+async def test_a_preemption_saves_what_ranks_have_in_memory_that_are_left_by_one(checkpoint: int) -> None:
     """They have ended together, and wait for it: they will not end again, and no collective can save their state."""
     spec, spool = GangSpec("shardyard-a-1", {}, 3, own_clocks=2), Spool(1 << 20)
     ranks = [RankState(rank, done=rank != 1, exited=True) for rank in range(3)]
-    state = GangState(phase="training", stopping="preempt", ranks=ranks)
+    merger = MergerState(newest_step=5, newest_facts={"checkpoint": checkpoint})
+    state = GangState(phase="training", stopping="preempt", ranks=ranks, merger=merger)
     lifecycle = Lifecycle(Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state))
     lifecycle.gang.journal.settled = nothing  # type: ignore[method-assign]
     saved = []
 
     async def save_from_memory() -> str:
         saved.append(True)
-        return ""
+        return "no step is whole"
 
     lifecycle.generations.save_from_memory = save_from_memory  # type: ignore[method-assign]
     lifecycle.generations.absences.find()
     async with asyncio.timeout(PATIENCE_S):
         await lifecycle._save()
     assert saved == [True]
+    incidents = [(event["data"]["cause"], event["data"]["message"]) for event in spool.take(0)]
+    assert incidents == ([("checkpoint_failed", "no step is whole")] if checkpoint == 4 else [])
     lifecycle.gang.stopping = "cancel"
     await lifecycle._save()
     assert saved == [True], "a cancelled job saves nothing"
@@ -227,7 +232,8 @@ async def test_a_rank_whose_actor_dies_ends_the_wait_for_those_that_do_not_answe
 
 async def test_ranks_keep_their_leases_while_what_they_have_in_memory_is_saved() -> None:
     ranks = [RankState(0, done=True, exited=True), RankState(1, exited=True)]
-    lifecycle, actor = beaten_gang(GangState(phase="training", stopping="preempt", ranks=ranks))
+    saved = MergerState(newest_facts={"checkpoint": 0})
+    lifecycle, actor = beaten_gang(GangState(phase="training", stopping="preempt", ranks=ranks, merger=saved))
     lifecycle.generations.absences.find()
     parts: Any = lifecycle.generations
     parts.save_from_memory = lambda: actor.beaten(2)
@@ -256,20 +262,22 @@ async def test_the_last_events_of_ranks_that_are_done_have_more_time_than_those_
     assert [event["kind"] for event in spool.take(0)] == ["log", "state"]
 
 
-async def test_a_preemption_waits_for_the_cause_of_what_its_ranks_report() -> None:
+@pytest.mark.parametrize("died", ["trainer", "actor"])
+async def test_a_preemption_waits_for_the_cause_of_what_its_ranks_report(died: str) -> None:
     """Peers notice a rank's death before its own report has come."""
     echo = Failure("exception", 0, "RuntimeError: Connection closed by peer")
     lost = Failure("rank_lost", 1, "the trainer was killed by SIGKILL", "node-a")
     spec, spool = GangSpec("shardyard-a-1", {}, 2), Spool(1 << 20)
     ranks = [RankState(rank, exited=True) for rank in range(2)]
-    state = GangState(phase="ending", stopping="preempt", ranks=ranks, failures=[echo])
+    state = GangState(phase="training", stopping="preempt", ranks=ranks, failures=[echo])
     gang: Any = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
     gang.journal.settled = gang.placement.remove = nothing
-    for member in gang.members:
-        member.handle = SimpleNamespace(stop=nothing)
-    asyncio.get_running_loop().call_soon(gang.failures.append, lost)
+    lifecycle, taken = Lifecycle(gang), PumpedEvent(1, exited=True, failure=lost)
+    report = taken if died == "trainer" else RankLost("the rank's actor is lost")
+    gang.phase = "ending"
+    asyncio.get_running_loop().call_soon(lifecycle.generations._apply, gang.members[1], report)
     async with asyncio.timeout(PATIENCE_S):
-        await Lifecycle(gang)._end()
+        await lifecycle._end()
     incident, ended = spool.take(0)
     assert (incident["data"]["cause"], incident["data"]["rank"]) == ("rank_lost", 1)
     assert ended["data"]["state"] == "cancelled"
@@ -294,6 +302,16 @@ async def test_ranks_save_only_what_a_successor_knows_the_reason_of(monkeypatch:
     async with asyncio.timeout(PATIENCE_S):
         await Lifecycle(gang)._save()
     assert done == ["written", "ordered"]
+
+
+@pytest.mark.parametrize("stopping", ["preempt", None])
+def test_the_incident_of_a_rank_that_was_gone_is_not_emitted_again_at_the_end(stopping: str | None) -> None:
+    echo = Failure("exception", 0, "RuntimeError: Connection closed by peer")
+    state = GangState(phase="ending", stopping=stopping, ranks=[RankState(0), RankState(1)], failures=[echo])
+    lifecycle, _ = beaten_gang(state)
+    lifecycle.gang.members[1].absence = Failure("rank_lost", 1, "the trainer was killed by SIGKILL")
+    lifecycle._emit_end(success=False)
+    assert [event["kind"] for event in lifecycle.gang.spool.take(0)] == ["state"]
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["no-reason", "error"])

@@ -98,6 +98,17 @@ def test_an_actor_that_is_gone_is_a_failure_unless_the_gang_ends(phase: Phase, f
     assert gang.members[1].lost and gang.members[1].exited and len(gang.failures) == failures
 
 
+@pytest.mark.parametrize(("how", "failures"), [("begins to end", 1), ("kills", 0), ("is done", 0)])
+async def test_an_actor_that_dies_is_a_failure_until_its_gang_ends_the_others(how: str, failures: int) -> None:
+    gang = training()
+    generations, gang.phase = Generations(gang), "ending"
+    gang.members[0].done = gang.members[1].done = how == "is done"
+    if how == "kills":
+        await generations.kill(PATIENCE_S)
+    generations._apply(gang.members[1], RankLost("the rank's actor is lost"))
+    assert len(gang.failures) == failures
+
+
 @pytest.mark.parametrize("phase", ["training", "ending"])
 async def test_connections_that_a_gang_breaks_at_its_end_are_no_causes(phase: Phase) -> None:
     """The others lose their own when it kills a trainer. `ending`: a predecessor may have."""
@@ -374,3 +385,16 @@ async def test_a_successor_finds_who_was_gone() -> None:
     assert served.gang.awaits_return
     served.gang.members[1].renew()
     assert not served.gang.absences
+
+
+@pytest.mark.parametrize("last", [True, False])
+async def test_a_successor_finds_whom_its_predecessor_ended_because_it_hung(last: bool) -> None:
+    """The end is reported to the successor, which has seen no step of that rank. `last`: the others are done by then."""
+    served = Served(trained=False)
+    for rank in (0, 1, 3) if last else ():
+        served.apply(rank, PumpedEvent(9, done=True))
+    event: Any = {"seq": 1, "ts": 1.0, "kind": "exit", "data": {"status": -9, "generation": 1, "ordered": True}}
+    served.apply(2, served.gang.pump._handlers["exit"](served.gang.members, served.gang.members[2], event))
+    await called()
+    assert served.calls == [WRITTEN, (3, "lose", 2)] and served.emitted() == [], "its incident is known"
+    assert len(served.gang.absences) == 1 and not served.gang.failures and served.gang.ended.is_set() == last
