@@ -1,7 +1,8 @@
 """Restores the job's own newest valid checkpoint, else the one to resume from, else nothing. All ranks restore the same one.
 
 A corrupt checkpoint is reported and skipped, never used in part. A corrupt one that the user named is an error, as another one is not
-what the user asked for. Storage that does not answer is not damage: it is retried for a while, and until then nothing is decided.
+what the user asked for. Storage that does not answer is not damage: it is retried for a while, and until then nothing is decided. A
+checkpoint that cannot be read even then is skipped, and not noted as corrupt. If no other one is valid, the restore fails.
 """
 
 import contextlib
@@ -9,18 +10,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import torch.distributed as dist
 
 from ...strategies.param_shard import ParamShard
 from ..ready_ranks import wait_for_all
-from ..storage.errors import StorageError
+from ..storage.errors import StorageError, StorageUnreachable, StorageUnreadable
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import Manifest, read
 from .reader import load_into
-from .retention import complete, newest, note_corrupt, note_valid, step_of
+from .resumed import chosen, note_chosen
+from .retention import complete, note_corrupt, note_valid, step_of
 from .verify import verify_together
 
 T = TypeVar("T")
@@ -44,6 +47,9 @@ class Warn(Protocol):
     def __call__(self, cause: str, message: str, step: int | None = None, /) -> None: ...
 
 
+#: Why a checkpoint of the job is not used.
+Skipped = CheckpointCorrupt | StorageUnreadable
+
 #: Seconds before each further request to storage that did not answer.
 BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
@@ -61,7 +67,7 @@ def restore(
     `beat` is called for each block and part that is read, before each retry, and while other ranks read their shares. Raises
     `CheckpointError`, `StorageError`, and what `accept` raises.
     """
-    found = _with_retries(lambda: _found(root, resume, warn, beat), warn, beat)
+    found = _found(root, resume, warn, beat)
     if found is None:
         return None
     if "program" in found.manifest.training:
@@ -80,11 +86,18 @@ def training_before(root: Folder, resume: Folder | None, beat: Callable[[], None
     """
 
     def found() -> Mapping[str, Any]:
+        unread: StorageUnreadable | None = None
         for path in complete(root):
-            with contextlib.suppress(CheckpointError):
+            try:
                 return read(path).training
+            except CheckpointError:
+                continue
+            except StorageUnreadable as error:
+                unread = error
+        if unread is not None:
+            raise unread
         with contextlib.suppress(CheckpointError):
-            return {} if resume is None else read(newest(resume) or resume).training
+            return {} if resume is None else read(chosen(root, resume)).training
         return {}
 
     return _with_retries(found, lambda *_: None, beat)
@@ -118,27 +131,43 @@ def _with_retries(request: Callable[[], T], warn: Warn, beat: Callable[[], None]
 
 def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], None]) -> Restored | None:
     """A valid checkpoint, of which no tensor is read yet."""
-    corrupt: list[tuple[Folder, CheckpointCorrupt]] = []
-    found = _newest_valid(root, corrupt, beat)
+    skipped: list[tuple[Folder, Skipped]] = []
+    found = _newest_valid(root, skipped, warn, beat)
+    unread = next(((path, error) for path, error in skipped if isinstance(error, StorageUnreadable)), None)
+    if found is None and unread is not None:
+        remedy = "repair the storage, or remove this folder to train without it"
+        raise StorageUnreachable(
+            f"{unread[0]} cannot be read ({unread[1]}), and no other checkpoint is valid; {remedy}."
+        )
     instead = str(found[0]) if found else str(resume) if resume else "the start"
-    for path, error in corrupt:
-        warn(error.code, f"{str(error).partition(';')[0]}; training continues from {instead}.", step_of(path))
+    for path, error in skipped:
+        warn(error.code, f"{_why(path, error)}; training continues from {instead}.", step_of(path))
     if found is None and resume is not None:
-        (path,) = _as_first_rank_sees(resume, lambda: [newest(resume) or resume])
-        return Restored(path, verify_together(path, beat), own=False)
+        (path,) = _with_retries(lambda: _as_first_rank_sees(resume, lambda: [chosen(root, resume)]), warn, beat)
+        manifest = _with_retries(lambda: verify_together(path, beat), warn, beat)
+        _note(lambda path: note_chosen(root, resume, path), path)
+        return Restored(path, manifest, own=False)
     return None if found is None else Restored(*found, own=True)
 
 
+def _why(path: Folder, error: Skipped) -> str:
+    if isinstance(error, StorageUnreadable):
+        return f"{path} cannot be read ({error})"
+    return str(error).partition(";")[0]
+
+
 def _newest_valid(
-    root: Folder, corrupt: list[tuple[Folder, CheckpointCorrupt]], beat: Callable[[], None]
+    root: Folder, skipped: list[tuple[Folder, Skipped]], warn: Warn, beat: Callable[[], None]
 ) -> tuple[Folder, Manifest] | None:
-    """The newest checkpoint whose files are all valid. Newer, corrupt ones are added to `corrupt`, and noted in the storage."""
-    for path in _as_first_rank_sees(root, lambda: complete(root)):
+    """The newest checkpoint whose files are all valid. Newer ones are added to `skipped`; corrupt ones are noted in the storage."""
+    for path in _with_retries(lambda: _as_first_rank_sees(root, lambda: complete(root)), warn, beat):
         try:
-            found = path, verify_together(path, beat)
+            found = path, _with_retries(partial(verify_together, path, beat), warn, beat)
         except CheckpointCorrupt as error:
-            corrupt.append((path, error))
+            skipped.append((path, error))
             _note(note_corrupt, path)
+        except StorageUnreadable as error:
+            skipped.append((path, error))
         else:
             _note(note_valid, path)
             return found

@@ -85,7 +85,8 @@ def note_valid(path: Folder) -> None:
 def pin(path: Folder) -> Manifest:
     """Keep a complete checkpoint whatever is saved later, and return its manifest. Harmless if repeated.
 
-    Raises CheckpointError if it is not there, CheckpointRemoved if it is being removed, and OSError.
+    Raises CheckpointError if it is not there, CheckpointRemoved if it was removed meanwhile, and OSError, also if a save is about to
+    remove it, or died before it did.
     """
     manifest = read(path)
     pinned_before = path.has(PINNED)
@@ -95,10 +96,12 @@ def pin(path: Folder) -> Manifest:
     removing, there = path.has(_REMOVING) and not _has_died(path), path.has(MANIFEST)
     if there and not removing:
         return manifest
-    if there and pinned_before:  # that pin may have been reported, and the removal may have seen it
-        raise OSError(errno.EBUSY, "a save is looking whether it is pinned", path.where)
-    path.remove(PINNED)
-    raise CheckpointRemoved(f"{path} is being removed, to make room; pin a newer one.")
+    if not (there and pinned_before):  # else that pin may have been reported, and the removal may have seen it
+        path.remove(PINNED)
+    if there:
+        again = "pin it again in a minute, or in a day if that save has died"
+        raise OSError(errno.EBUSY, f"a save is looking whether it is pinned; {again}", path.where)
+    raise CheckpointRemoved(f"{path} was removed, to make room; pin a newer one.")
 
 
 def unpin(path: Folder) -> None:

@@ -19,5 +19,9 @@ class StorageUnreachable(StorageError):
     passing = True
 
 
+class StorageUnreadable(StorageUnreachable):
+    """An input/output error, of a bad disk or of a mount without a server. If it stays after further tries, this file alone may be bad."""
+
+
 class StorageDenied(StorageError):
     """Storage that does not exist, or refuses these credentials. Another try does not help."""

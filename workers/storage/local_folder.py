@@ -14,7 +14,7 @@ from typing import Final
 
 from ..atomic_files import NO_LINKS, sync_folder, write_first, write_synced, write_whole
 from ..regular_files import opened
-from .errors import StorageDenied, StorageUnreachable
+from .errors import StorageDenied, StorageError, StorageUnreachable, StorageUnreadable
 from .file_content import FileContent
 from .folder import Folder
 
@@ -28,8 +28,8 @@ _BLOCK_BYTES: Final = 1 << 20
 
 #: Errors that say something of a name: nothing is there, or nothing can be.
 _OF_NAME: Final = (*_MISSING, errno.ENAMETOOLONG, errno.EINVAL)
-#: Errors that say something of a file's content: it is not there, it is no file, or the disk cannot read it.
-_OF_CONTENT: Final = (*_OF_NAME, errno.EISDIR, errno.EIO)
+#: Errors that say something of a file's content: it is not there, or it is no file.
+_OF_CONTENT: Final = (*_OF_NAME, errno.EISDIR)
 _REFUSED: Final = (errno.EACCES, errno.EPERM)
 
 
@@ -44,8 +44,13 @@ def _reading(known: Container[int] = _OF_CONTENT) -> Iterator[None]:
     except OSError as error:
         if error.errno is None or error.errno in known:
             raise
-        kind = StorageDenied if error.errno in _REFUSED else StorageUnreachable
-        raise kind(error.errno, error.strerror, error.filename) from error
+        raise _kind(error.errno)(error.errno, error.strerror, error.filename) from error
+
+
+def _kind(number: int) -> type[StorageError]:
+    if number in _REFUSED:
+        return StorageDenied
+    return StorageUnreadable if number == errno.EIO else StorageUnreachable
 
 
 class LocalFolder(Folder):
@@ -93,7 +98,7 @@ class LocalFolder(Folder):
         with _reading(), opened(self._path / name) as file:
             file.seek(start)
             if file.readinto(room) != room.nbytes:
-                raise OSError(errno.EIO, f"it ends before byte {start + room.nbytes}", name)
+                raise OSError(f"it ends before byte {start + room.nbytes}")
 
     def sha256(self, name: str, size: int, beat: Callable[[], None] = lambda: None) -> str | None:
         file, digest, room = self._path / name, hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES))

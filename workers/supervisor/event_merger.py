@@ -33,8 +33,8 @@ from .policies.failures import Failure
 _MOST_INCIDENTS: Final = 256
 #: The step of the checkpoint before the newest one, among the newest facts; -1: there was none.
 _EARLIER: Final = "earlier checkpoint"
-#: Its own step, if a restore has reported it; -1: a save has.
-_RESTORED: Final = "restored checkpoint"
+#: Causes of incidents in which a restore skipped a checkpoint, if they have its step.
+_SKIPPED: Final = ("checkpoint_corrupt", "storage_unreachable")
 
 
 class EventMerger:
@@ -194,7 +194,7 @@ class EventMerger:
             if event["kind"] == PlanEvent.kind:
                 is_new = _is_other_plan(self._newest_facts, data)
             elif event["kind"] == CheckpointEvent.kind:
-                is_new = _is_other_save(self._newest_facts, int(data["step"]), again)
+                is_new = _is_other_save(self._newest_facts, data, again)
             else:
                 is_new = _is_news(self._newest_facts, _sort(event["kind"], data), int(data.get("step") or 0))
             if not is_new:
@@ -211,25 +211,26 @@ def _is_other_plan(newest: dict[str, int], data: dict[str, Any]) -> bool:
     return before != newest[PlanEvent.kind]
 
 
-def _is_other_save(newest: dict[str, int], step: int, again: bool) -> bool:
-    """As `_is_news`. `again`: it is the report of a checkpoint that was restored, or of a save that may be known; not of a save now.
+def _is_other_save(newest: dict[str, int], save: dict[str, Any], again: bool) -> bool:
+    """Whether a checkpoint is to be emitted. Notes the newest that is there after it, and the one before that.
 
-    The step of a checkpoint that was restored may be saved once more: the last step, by a run that has its end still to do.
+    A save with a checksum is: a gang that was repaired from an older snapshot saves steps again, and replaces their files. `again`: it is
+    the report of a checkpoint that was restored, or of a save that may be known. That is emitted if its step is later than the newest.
     """
-    before = newest.get(CheckpointEvent.kind, -1)
-    is_new = _is_news(newest, CheckpointEvent.kind, step)
-    if is_new:
-        newest[_EARLIER] = before
-    elif again or newest.get(_RESTORED) != step:
+    before, step = newest.get(CheckpointEvent.kind, -1), int(save["step"])
+    if step <= before and (again or save.get("digest") is None):
         return False
-    newest[_RESTORED] = step if again else -1
+    kept = (before,) if save.get("kept") is None else save["kept"]
+    # A later one that was kept is one that a restore has skipped.
+    there = sorted(one for one in {-1, step, *kept} if one <= max(before, step))
+    newest[_EARLIER], newest[CheckpointEvent.kind] = there[-2:]
     return True
 
 
 def _expect_saves_again(newest: dict[str, int], incident: dict[str, Any]) -> None:
-    """A restore skipped a corrupt checkpoint: the steps after the one before it are trained again, and their saves are news."""
+    """A restore skipped a checkpoint: the steps after the one before it are trained again, and may be saved from memory."""
     step = incident.get("step")
-    if incident.get("cause") != "checkpoint_corrupt" or step is None:
+    if incident.get("cause") not in _SKIPPED or step is None:
         return
     if newest.get(CheckpointEvent.kind, -1) >= step:
         newest[CheckpointEvent.kind] = min(newest.pop(_EARLIER, step), step - 1)

@@ -13,11 +13,13 @@ import torch.distributed as dist
 
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint import restore
-from shardyard.workers.checkpoint.manifest import File, Manifest, write
-from shardyard.workers.checkpoint.retention import folder, prune
+from shardyard.workers.checkpoint.errors import CheckpointError
+from shardyard.workers.checkpoint.inspect import inspect_checkpoint
+from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
+from shardyard.workers.checkpoint.retention import complete, folder, prune
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.storage import local_folder
-from shardyard.workers.storage.errors import StorageUnreachable
+from shardyard.workers.storage.errors import StorageUnreachable, StorageUnreadable
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
@@ -48,6 +50,37 @@ def saved(root: Folder, step: int, values: torch.Tensor) -> Manifest:
     manifest = Manifest(step, {"step": step}, image.tensors, {"rank-0": file})
     write(path, manifest)
     return manifest
+
+
+class BadDisk:
+    """Answers with EIO to each read of a file's content, as a mount without a server does, whose names and sizes are cached."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files: set[str] = set()
+        self.tries = -1  # failures that are left; -1: all
+        usual, usual_open = os.open, Path.open
+
+        def opened(path: Any, *how: Any, **more: Any) -> int:
+            self._refuse(str(path))
+            return usual(path, *how, **more)
+
+        def path_opened(path: Path, *how: Any, **more: Any) -> Any:
+            self._refuse(str(path))
+            return usual_open(path, *how, **more)
+
+        monkeypatch.setattr(os, "open", opened)
+        monkeypatch.setattr(Path, "open", path_opened)
+        monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
+
+    def _refuse(self, path: str) -> None:
+        if path in self.files and self.tries != 0:
+            self.tries -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> BadDisk:
+    return BadDisk(monkeypatch)
 
 
 def test_each_block_and_each_part_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +184,90 @@ def test_what_was_read_wrongly_once_is_kept_once_it_is_valid(tmp_path: Path) -> 
         assert found is not None and found.path == folder(root, step)
     saved(root, 150, values)
     assert prune(root, 2, folder(root, 150)) == (100, 150)
+
+
+@pytest.mark.parametrize("name", ["rank-0", MANIFEST])
+def test_a_checkpoint_that_cannot_be_read_for_a_while_is_restored(tmp_path: Path, disk: BadDisk, name: str) -> None:
+    root, warned = LocalFolder(str(tmp_path)), []
+    for step in (50, 100):
+        saved(root, step, torch.arange(4.0))
+    disk.files, disk.tries = {f"{folder(root, 100)}/{name}"}, 2
+    found = restore.restore(
+        root, None, [piece(torch.zeros(4))], lambda cause, said, *_: warned.append((cause, said)), nothing
+    )
+    assert found is not None and found.path == folder(root, 100)
+    ((cause, said),) = warned
+    assert cause == "storage_unreachable" and name in said and "trying again" in said
+
+
+@pytest.mark.parametrize("name", ["rank-0", MANIFEST])
+def test_the_one_before_a_checkpoint_that_stays_unreadable_is_used(tmp_path: Path, disk: BadDisk, name: str) -> None:
+    """A bad sector. Nothing says that the checkpoint is corrupt: the disk may be back, and later saves keep it."""
+    root, warned = LocalFolder(str(tmp_path)), []
+    for step in (50, 100):
+        saved(root, step, torch.arange(4.0))
+    disk.files = {f"{folder(root, 100)}/{name}"}
+    assert restore.training_before(root, None) == {"step": 50 if name == MANIFEST else 100}
+    found = restore.restore(root, None, [piece(torch.zeros(4))], lambda *said: warned.append(said), nothing)
+    assert found is not None and found.path == folder(root, 50)
+    cause, said, step = warned[-1]
+    assert (cause, step) == ("storage_unreachable", 100)
+    assert "cannot be read" in said and said.endswith(f"continues from {folder(root, 50)}.")
+    looked_at = inspect_checkpoint(str(folder(root, 100)), verify=True)
+    assert (looked_at.verdict, looked_at.code) == ("unknown", "storage_unreachable")
+    saved(root, 60, torch.arange(4.0))
+    assert prune(root, 2, folder(root, 60)) == (60, 100)
+
+
+@pytest.mark.parametrize("corrupt", [False, True])
+def test_training_does_not_start_again_because_no_checkpoint_can_be_read(
+    tmp_path: Path, disk: BadDisk, corrupt: bool
+) -> None:
+    root, other = LocalFolder(str(tmp_path / "own")), LocalFolder(str(tmp_path / "other"))
+    for where, step in ((root, 50), (root, 100), (other, 7)):
+        saved(where, step, torch.arange(4.0))
+    disk.files = {f"{folder(root, step)}/{name}" for step in (50, 100) for name in ("rank-0", MANIFEST)}
+    with pytest.raises(StorageUnreadable):
+        restore.training_before(root, other)
+    if corrupt:
+        disk.files = {f"{folder(root, 50)}/rank-0"}
+        folder(root, 100).write("rank-0", memoryview(b"damaged"))
+    with pytest.raises(StorageUnreachable, match=r"cannot be read.*no other checkpoint is valid") as raised:
+        restore.restore(root, other, [piece(torch.zeros(4))], nothing, nothing)
+    assert raised.value.passing and complete(root) == [folder(root, 100), folder(root, 50)]
+    assert [path.has("corrupt") for path in complete(root)] == [corrupt, False]
+
+
+def test_all_starts_of_a_job_begin_with_the_checkpoint_that_the_first_one_chose(tmp_path: Path) -> None:
+    """The spec names the folder of a job that goes on training."""
+    root, other = LocalFolder(str(tmp_path / "own")), LocalFolder(str(tmp_path / "other"))
+
+    def began(resume: Folder = other) -> Folder:
+        found = restore.restore(root, resume, [piece(torch.zeros(4))], nothing, nothing)
+        assert found is not None and not found.own
+        assert restore.training_before(root, resume) == found.manifest.training
+        return found.path
+
+    saved(other, 100, torch.arange(4.0))
+    assert began() == folder(other, 100)
+    saved(other, 200, torch.arange(4.0))
+    assert began() == began() == folder(other, 100)
+    assert began(folder(other, 200)) == folder(other, 200) and began() == folder(other, 100)
+    folder(other, 100).remove(MANIFEST)
+    with pytest.raises(CheckpointError, match="step-00000100 holds no complete checkpoint"):
+        began()
+    another = LocalFolder(str(tmp_path / "another"))
+    saved(another, 300, torch.arange(4.0))
+    assert began(another) == folder(another, 300)
+
+
+def test_a_choice_that_is_not_valid_is_made_again(tmp_path: Path) -> None:
+    root, other = LocalFolder(str(tmp_path / "own")), LocalFolder(str(tmp_path / "other"))
+    for step in (100, 200):
+        saved(other, step, torch.arange(4.0))
+    folder(other, 200).write("rank-0", memoryview(b"damaged"))
+    with pytest.raises(CheckpointError, match="step-00000200 is corrupt"):
+        restore.restore(root, other, [piece(torch.zeros(4))], nothing, nothing)
+    folder(other, 200).remove_all()
+    found = restore.restore(root, other, [piece(torch.zeros(4))], nothing, nothing)
+    assert found is not None and found.path == folder(other, 100)

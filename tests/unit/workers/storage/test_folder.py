@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.workers.storage.errors import StorageDenied, StorageUnreachable
+from shardyard.workers.storage.errors import StorageDenied, StorageUnreachable, StorageUnreadable
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
@@ -122,7 +122,7 @@ def test_a_file_that_the_disk_cannot_show_is_not_missing(tmp_path: Path, monkeyp
         (errno.ESTALE, StorageUnreachable),
         (errno.EMFILE, StorageUnreachable),
         (errno.EACCES, StorageDenied),
-        (errno.EIO, OSError),
+        (errno.EIO, StorageUnreadable),
         (errno.ENOENT, FileNotFoundError),
     ],
     ids=errno.errorcode.get,
@@ -151,7 +151,7 @@ def test_an_error_that_says_nothing_of_the_content_is_the_storages(
     ("number", "kind"),
     [
         (errno.ESTALE, StorageUnreachable),
-        (errno.EIO, StorageUnreachable),
+        (errno.EIO, StorageUnreadable),
         (errno.EACCES, StorageDenied),
         (errno.EINVAL, OSError),
     ],

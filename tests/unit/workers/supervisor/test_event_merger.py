@@ -14,6 +14,11 @@ def incidents(merger: EventMerger) -> list[str]:
     return [event["data"]["message"] for event in merger.spool.take(0) if event["kind"] == "incident"]
 
 
+def save(step: int, digest: str, *kept: int, again: bool = False) -> Any:
+    data = {"step": step, "path": "/p", "bytes": 1, "digest": digest, "kept": list(kept) or None, "again": again}
+    return {"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": data}
+
+
 def incident(message: str, step: int | None = None, **more: Any) -> Any:
     data = {"cause": "checkpoint_corrupt", "rank": None, "message": message, "step": step, **more}
     return {"seq": 1, "ts": 1.0, "kind": "incident", "data": data}
@@ -50,36 +55,58 @@ def test_incidents_that_differ_with_each_step_are_not_all_kept() -> None:
 def test_the_save_that_replaces_a_corrupt_checkpoint_is_reported_once() -> None:
     """A repair continued from step 10, and trains on to step 20 again. The catalogue has it as corrupt until then."""
     merger = EventMerger(Spool(1 << 20), 1)
-
-    def save(step: int) -> None:
-        data = {"step": step, "path": "/p", "bytes": 1, "digest": "new"}
-        merger.fact({"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": data}, 0)
-
     for step in (10, 20):
-        save(step)
+        merger.fact(save(step, "first"), 0)
     for _ in range(2):  # of the ranks' restores the merger emits one
         merger.fact(incident("step 20 is corrupt", 20), 0)
     assert merger.newest("checkpoint") == 10, "an emergency checkpoint of step 15 is written"
-    for step in (10, 20, 20):
-        save(step)
+    merger.fact(save(10, "first", again=True), 0)
+    for again in (False, True):
+        merger.fact(save(20, "second", again=again), 0)
     emitted = [(event["kind"], event["data"]["step"]) for event in merger.spool.take(0)]
     assert emitted == [("checkpoint", 10), ("checkpoint", 20), ("incident", 20), ("checkpoint", 20)]
     merger.fact(incident("step 20 is corrupt, and so is its copy", 20), 0)
     merger.fact(incident("step 10 is corrupt", 10), 0)
     assert merger.newest("checkpoint") == 9
-    save(20)
+    merger.fact(save(20, "third"), 0)
     merger.fact(incident("step 40 is corrupt", 40), 0)
     merger.fact(incident("no step", None), 0)
     assert merger.newest("checkpoint") == 20
+
+
+def test_a_checkpoint_that_could_not_be_read_does_not_count_as_the_newest() -> None:
+    merger = EventMerger(Spool(1 << 20), 1)
+    for step in (10, 20):
+        merger.fact(save(step, "first", 10, step), 0)
+    merger.fact(incident("no answer; trying again", cause="storage_unreachable"), 0)
+    assert merger.newest("checkpoint") == 20
+    merger.fact(incident("step 20 cannot be read", 20, cause="storage_unreachable"), 0)
+    assert merger.newest("checkpoint") == 10
+    merger.fact(save(15, "second", 15, 20), 0)
+    assert merger.newest("checkpoint") == 15
 
 
 def test_a_checkpoint_that_a_restore_reported_may_be_saved_again() -> None:
     """The next attempt begins with the last checkpoint, and saves its step with other files."""
     merger = EventMerger(Spool(1 << 20), 1)
     for again, digest in ((True, "a"), (True, "a"), (False, "b"), (False, "c"), (True, "b")):
-        data = {"step": 20, "path": "/p", "bytes": 1, "digest": digest, "again": again}
-        merger.fact({"seq": 1, "ts": 1.0, "kind": "checkpoint", "data": data}, 0)
-    assert [event["data"]["digest"] for event in merger.spool.take(0)] == ["a", "b"]
+        merger.fact(save(20, digest, again=again), 0)
+    assert [event["data"]["digest"] for event in merger.spool.take(0)] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("keep", "newest"), [(1, 60), (2, 70)])
+def test_a_save_after_a_repair_from_an_older_snapshot_is_reported_again(keep: int, newest: int) -> None:
+    """It has replaced the files, and pruned. The gang had saved steps 60 and 70, and continues from step 50 in memory."""
+    merger = EventMerger(Spool(1 << 20), 1)
+    first = [save(60, "a", 60), save(70, "b", *(60, 70)[-keep:])]
+    second = [save(60, "c", *(60, 70)[:keep]), save(70, "d", *(60, 70)[-keep:])]
+    for event in (*first, second[0]):
+        merger.fact(event, 0)
+    assert merger.newest("checkpoint") == newest, "an emergency checkpoint of an older step is refused"
+    merger.fact(save(60, "a", 60, again=True), 0)  # of rank 0's latest events
+    merger.fact(second[1], 0)
+    assert merger.newest("checkpoint") == 70
+    assert [event["data"]["digest"] for event in merger.spool.take(0)] == ["a", "b", "c", "d"]
 
 
 def test_an_incident_waits_for_the_step_that_it_follows() -> None:
