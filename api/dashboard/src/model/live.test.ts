@@ -114,7 +114,7 @@ test.each([1, 2, 4, 6])("a step of a later attempt replaces the steps beyond it,
   expect([lastStep(live.curve), live.curve.end?.step, live.newest?.step]).toEqual([3, 3, 3]);
 });
 
-test("ranges are read again when steps were replaced, and when the curves are read anew", () => {
+test("ranges are read again when steps were replaced, and when the curves are read again", () => {
   const before = reduce(EMPTY, [step("1.1.0", 1, 5, 10), step("1.2.0", 2, 4, 10)]);
   expect(reduce(before, [step("1.3.0", 3, 3, 10)]).version).toBe(before.version);
   expect(reduce(before, [step("1.3.0", 2, 3, 10)]).version).not.toBe(before.version);

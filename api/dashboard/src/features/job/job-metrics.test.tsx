@@ -93,7 +93,7 @@ test("a range is read once more when the job has ended", async () => {
   expect(ranges).toEqual([["2", "3"], ["2", "3"]]);
 });
 
-test("a range is read anew when its steps may have been replaced", async () => {
+test("a range is read again when its steps may have been replaced", async () => {
   const ranges = rangesRead();
   function Page() {
     const [version, set] = useState(1);
