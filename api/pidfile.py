@@ -9,43 +9,59 @@ from typing import Self
 
 import psutil
 
+from ..workers.process_stat import boot_id, started_at
+
 DEFAULT_URL = "http://127.0.0.1:8400"
 
 
 @dataclass(frozen=True)
 class Control:
-    """A control plane: its address, its process, and when that started (unix seconds), because pids are reused.
+    """A control plane: its address and its process, with when that started, because pids are reused.
 
+    `started`: in unix seconds. Earlier versions compare and record only this, which follows the steps of the clock.
     `token_path`: the file with its access token; None if its settings have the token's text.
+    `ticks`, `boot`: the start in clock ticks since the boot, and which boot; None if an earlier version has written the record.
     """
 
     url: str
     pid: int
     started: float
     token_path: str | None = None
+    ticks: int | None = None
+    boot: str | None = None
 
     @classmethod
     def of_this_process(cls, url: str, token_path: str | None = None) -> Self:
-        return cls(url, os.getpid(), psutil.Process().create_time(), token_path)
+        pid = os.getpid()
+        return cls(url, pid, psutil.Process().create_time(), token_path, started_at(pid), boot_id())
 
     @property
     def process(self) -> psutil.Process | None:
         """The process itself; None when it has ended or its number belongs to another process now."""
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started) < 2.0
-            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except psutil.Error:
+            return process if self._is(process) and process.status() != psutil.STATUS_ZOMBIE else None
+        except (psutil.Error, OSError):
             return None
+
+    def _is(self, process: psutil.Process) -> bool:
+        if self.ticks is None:
+            return abs(process.create_time() - self.started) < 2.0
+        return self.boot == boot_id() and self.ticks == started_at(self.pid)
 
 
 def read(data_dir: Path) -> Control | None:
     """The running control plane of a data folder, or None."""
     try:
         record = json.loads((data_dir / "control.json").read_text())
-        token_path = record.get("token_path")
+        token_path, ticks = record.get("token_path"), record.get("ticks")
         control = Control(
-            str(record["url"]), int(record["pid"]), float(record["started"]), token_path and str(token_path)
+            str(record["url"]),
+            int(record["pid"]),
+            float(record["started"]),
+            token_path and str(token_path),
+            ticks and int(ticks),
+            record.get("boot"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -21,23 +21,23 @@ def with_overrides(given: GivenSpec, overrides: Sequence[str]) -> GivenSpec:
     return replace(given, document=spec_file.absolute(overridden(given.document, overrides), Path.cwd()))
 
 
-def with_set(given: GivenSpec, values: Mapping[str, Any]) -> GivenSpec:
-    """The same with values by their paths. Raises as `placed`."""
-    if not values:
-        return given
-    return replace(given, document=spec_file.absolute(placed(given.document, values), Path.cwd()))
-
-
 def overridden(document: Any, overrides: Sequence[str]) -> Any:
     """A copy of a spec with these values. Raises InvalidParameter for one that is no `KEY=VALUE`, or has no place in the spec."""
+    return placed(document, values_of(overrides))
+
+
+def values_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """The values by their paths, in order; of two for one path the later. Raises InvalidParameter for one that is no `KEY=VALUE`."""
+    values: dict[str, Any] = {}
     for text in overrides:
         path, given, value = text.partition("=")
         if not given or not path:
             raise InvalidParameter(
                 f"{text[:200]!r} is no KEY=VALUE.", field="OVERRIDE", remedy="Write it as in: train.steps=20"
             )
-        document = placed(document, {path: _read(path, value)})
-    return document
+        values.pop(path, None)
+        values[path] = _read(path, value)
+    return values
 
 
 def _read(path: str, value: str) -> Any:

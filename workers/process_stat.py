@@ -67,3 +67,8 @@ def started_at(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if found.state in "ZX" else found.started
+
+
+def boot_id() -> str:
+    """This boot of the machine. Within it a process id and `started` identify a process. Raises OSError on a system without /proc."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -62,12 +62,8 @@ def packed(document: Any) -> Iterator[PackedCode | None]:
 
     Raises CodeFolderUnusable.
     """
-    try:
-        code = Code.model_validate(document["code"])
-    except (KeyError, TypeError, ValidationError):  # the server says what is wrong with it
-        yield None
-        return
-    if code.archive is not None:
+    code = to_upload(document)
+    if code is None:
         yield None
         return
     with ExitStack() as stack:
@@ -79,6 +75,15 @@ def packed(document: Any) -> Iterator[PackedCode | None]:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shardyard-clone-")))
             clone(code.git, code.ref, folder)
         yield _packed(folder, code, file, document)
+
+
+def to_upload(document: Any) -> Code | None:
+    """The folder or repository that a loaded spec names; None if it names none, or an archive already."""
+    try:
+        code = Code.model_validate(document["code"])
+    except (KeyError, TypeError, ValidationError):  # the server says what is wrong with it
+        return None
+    return code if code.archive is None else None
 
 
 def _packed(folder: Path, code: Code, file: BinaryIO, document: Mapping[str, Any]) -> PackedCode:

@@ -40,10 +40,9 @@ from ...service.spec import CommandSpec, JobKind, JobSpec
 from ...strategies.layout import Layout
 from ...workers.code_archive import Manifest
 from ...workers.messages import json_codec
-from .. import spec_copy, spec_file
+from .. import spec_file
 from ..errors import InvalidParameter
 from ..spec_file import GivenSpec
-from ..spec_overrides import with_set
 from . import code_folder
 from .code_folder import PackedCode
 from .transport import ApiError, Call
@@ -65,12 +64,6 @@ def given(spec: Spec) -> GivenSpec:
 def document(spec: Spec) -> Any:
     """The spec as plain data. Raises `ApiError` for a file that cannot be read."""
     return given(spec).document
-
-
-def cloned(job: Job, submitted: SubmittedSpec, name: str | None, values: Mapping[str, Any]) -> GivenSpec:
-    """The spec of a job's clone, with these values. Raises `ApiError` for a path that has no place in it."""
-    with _as_api_error():
-        return with_set(spec_copy.cloned(job, submitted, name), values)
 
 
 @contextmanager

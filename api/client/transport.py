@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
+#: Codes for a job that is not there, under this name or at all.
+GONE: Final = frozenset({"job_not_found", "job_deleted"})
 #: What a proxy answers while no control plane does, and a control plane without its database.
 RETRY_STATUS = frozenset({502, 503, 504})
 #: Seconds before each further try.
@@ -115,12 +117,16 @@ class Tries:
     def __init__(self, url: str, most: int) -> None:
         self._url, self._most, self._made = url, most, 0
 
-    def failed(self, error: httpx2.TransportError) -> float:
-        """Seconds until the next try. Raises `Unreachable` after the last try, and at once if the first one cannot connect."""
+    def failed(self, error: httpx2.TransportError, url: str | None = None) -> float:
+        """Seconds until the next try, which goes to `url`; None: to the same address.
+
+        Raises `Unreachable` after the last try, and at once if the first one cannot connect, unless the next one goes to another address.
+        """
         self._made += 1
-        unconnected = isinstance(error, httpx2.ConnectError) and self._made == 1
+        tried, self._url = self._url, url or self._url
+        unconnected = isinstance(error, httpx2.ConnectError) and self._made == 1 and self._url == tried
         if unconnected or self._made >= self._most:
-            raise Unreachable(self._url, error) from None
+            raise Unreachable(tried, error) from None
         return PAUSES[min(self._made, len(PAUSES)) - 1]
 
     def again(self, answer: httpx2.Response) -> float | None:

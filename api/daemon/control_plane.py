@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,6 @@ from ...service.queries import jobs, sweeps
 from ...service.settings import Settings
 from ...service.states import FINAL, HOLDING, State
 from ...service.store.engine import Store
-from ...service.store.jobs import Filter
 from ...service.store.schema import upgrade
 from .. import pidfile
 from ..access_token import sign_in_link
@@ -254,16 +253,11 @@ def _counted(settings: Settings, count: Callable[[Store], Awaitable[int]]) -> in
 
 
 async def _count_active(store: Store) -> int:
-    return await _count_in(store, HOLDING)
+    return await jobs.count(store, HOLDING)
 
 
 async def _count_open(store: Store) -> int:
-    return await _count_in(store, _OPEN) + await sweeps.count_open(store)
-
-
-async def _count_in(store: Store, states: Iterable[State]) -> int:
-    pages = [await jobs.list_jobs(store, Filter(state=state), limit=200) for state in sorted(states)]
-    return sum(len(page.items) for page in pages)
+    return await jobs.count(store, _OPEN) + await sweeps.count_open(store)
 
 
 def _signals() -> "asyncio.Future[None]":

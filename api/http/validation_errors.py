@@ -186,12 +186,19 @@ def _expand(errors: Iterable[Any], prefix: Path) -> list[tuple[Path, Any]]:
 
 
 def _meant(found: Iterable[tuple[Path, Any]], document: Any) -> Iterator[tuple[Path, Any]]:
-    """A value that may be a list or text has findings for both, at paths of pydantic's own: those for what it is, at its own path."""
+    """A value that may be a list or text has findings for both, at paths of pydantic's own: those for what it is, at its own path.
+
+    A mapping has one finding of the type `mapping`.
+    """
     for path, item in found:
         for at, part in enumerate(path):
             value = _value(document, path[:at])
-            if isinstance(part, str) and _ALTERNATIVE.fullmatch(part) and not isinstance(value, dict):
-                if part.startswith("list") == isinstance(value, list):
+            is_key = isinstance(value, dict) and part in value
+            if isinstance(part, str) and _ALTERNATIVE.fullmatch(part) and not is_key:
+                is_list = part.startswith("list")
+                if isinstance(value, dict) and is_list:
+                    yield path[:at], {"type": "mapping"}
+                elif not isinstance(value, dict) and is_list == isinstance(value, list):
                     yield (*path[:at], *path[at + 1 :]), item
                 break
         else:
@@ -252,6 +259,8 @@ def _message(path: Path, item: Mapping[str, Any], document: Any) -> str:
     given = _value(document, path)
     if item["type"] in ("model_type", "dict_type"):
         return f"{_short(given)} is not a mapping of keys to values."
+    if item["type"] == "mapping":
+        return f"{_short(given)} is a mapping of keys to values."
     message = item["msg"]
     subject, _, rest = message.partition(" ")
     if subject in {"Input", "String"} and isinstance(given, str | int | float | bool):
@@ -275,6 +284,7 @@ _TYPE_REMEDIES = {
     "bool": "Write true or false.",
     "string": "Write text, in quotes if it looks like a number.",
     "list": "Write a list.",
+    "mapping": "Write a list, or text.",
     "dict": "Write a mapping of keys to values.",
     "model": "Write a mapping of keys to values.",
     "too": "Write fewer items.",

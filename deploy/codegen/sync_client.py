@@ -88,7 +88,7 @@ def _edits(source: str) -> Iterator[tuple[int, int, int, str]]:
 def _formatted(text: str, name: str) -> str:
     """The text with sorted imports and line breaks as ruff formats it."""
     path = str(CLIENT / "_sync" / name)
-    for command in (["check", "--fix-only", "--select", "I", "--quiet"], ["format"]):
+    for command in (["check", "--fix-only", "--select", "I,SIM117", "--quiet"], ["format"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", path, "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
     return text

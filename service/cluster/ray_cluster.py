@@ -7,6 +7,7 @@ never joins a stray cluster.
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,6 +40,8 @@ from .ray_nodes import read_nodes
 from .supervisor_handle import SupervisorHandle
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 #: Actors that are not needed any more are killed without a grace period: Ray ends them with its driver, too.
 END_S: Final = 2.0
@@ -150,9 +153,15 @@ class Cluster:
             raise ClusterError(answer.decode(errors="replace").strip()[-OUTPUT_TAIL:])
 
     async def close_gang(self, gang: str) -> None:
-        """Remove everything that is left of a gang; harmless when nothing is."""
-        with contextlib.suppress(GangLost):
-            await self._call_supervisor(gang, lambda supervisor: supervisor.close())
+        """Remove everything that is left of a gang that no job uses; harmless when nothing is. Raises ClusterError.
+
+        A supervisor that does not answer is killed.
+        """
+        try:
+            with contextlib.suppress(GangLost):
+                await self._call_supervisor(gang, lambda supervisor: supervisor.close())
+        except ClusterError as error:  # if nothing of the cluster answers, neither does it below
+            log.warning("%s cannot end itself, and is killed: %s", gang, error)
         self._supervisors.pop(gang, None)
         self._check_head()
         await in_thread(remove_gang, ANSWER_S, gang)

@@ -76,5 +76,6 @@ def remove_gang(gang: str) -> None:
 
 def _remove_gang_inside(gang: str) -> None:
     supervisor = find_supervisor(gang)
-    remove_actors_and_group(gang, rank_actors(gang) + ([] if supervisor is None else [supervisor.actor]))
+    # The supervisor first: one that lives would replace the ranks.
+    remove_actors_and_group(gang, [*([] if supervisor is None else [supervisor.actor]), *rank_actors(gang)])
     journal.erase(gang)

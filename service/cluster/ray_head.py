@@ -30,7 +30,7 @@ import psutil
 from ...workers.atomic_files import write_whole
 from ...workers.forkserver import client as forkserver
 from ...workers.forkserver.protocol import adopt
-from ...workers.process_stat import started_at
+from ...workers.process_stat import boot_id, started_at
 from ...workers.rank.actor import Rank
 from ...workers.rank.host import NODE_FOLDER
 from ...workers.supervisor.actor import Supervisor
@@ -169,7 +169,7 @@ class Head:
 
     def _start(self) -> Record:
         folder = self._make_folder()
-        record = Record(str(folder), _boot(), code=forkserver.fingerprint())
+        record = Record(str(folder), boot_id(), code=forkserver.fingerprint())
         self._write(record)
         self._make_token()
         try:
@@ -295,11 +295,7 @@ def _free_port() -> int:
 def lives(record: Record) -> bool:
     """Whether both of the head's processes are the recorded ones, in this boot of the machine."""
     wanted = (record.raylet, record.gcs)
-    return record.boot == _boot() and all(p is not None and _process(p.pid) == p for p in wanted)
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return record.boot == boot_id() and all(p is not None and _process(p.pid) == p for p in wanted)
 
 
 def _process(pid: int) -> Process | None:

@@ -25,11 +25,13 @@ from ..policies.queue import (
     Decision,
     Device,
     Inventory,
+    Machine,
     Start,
     Wait,
     Waiting,
     decide,
     queues,
+    reserving,
     turn,
 )
 from ..settings import Settings
@@ -73,8 +75,7 @@ async def admit(
     """
     walk = walk or Walk()
     async with store.write() as tx:
-        if tx.dialect.name == "postgresql":
-            await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        await lock(tx)
         if unreachable is not None and (await clusters.fresh(tx)).get(settings.cluster, owner) != owner:
             return Admission([], waiting=True)
         others, unexplained = await _others(
@@ -84,7 +85,7 @@ async def admit(
         shapes = await jobs.shapes(tx)
         stand = _stand(shapes, cluster, unreachable)
         front = await _front(tx, stand, settings.cluster)
-        held = await jobs.held_ranks(tx, settings.cluster, settings.cpu_ranks_per_core)
+        held = await reserved(tx, settings, cluster.machines)
         decisions = _decisions(list(front.values()), cluster, held)
         known = [row["id"] for row in (await fleet(tx, settings.cluster)).alive]
         starts = [each for each in decisions if isinstance(each, Start)]
@@ -98,6 +99,19 @@ async def admit(
             tx, owner, rows, [each for each in waits if rows[each.id]["cluster"] or rows[each.id]["shape"] in ours]
         )
     return Admission([lease for lease in started if lease is not None], bool(waits), unexplained)
+
+
+async def lock(tx: AsyncConnection) -> None:
+    """Until the transaction's end, no other dispatcher gives devices to a job. Call it before a job's row is locked."""
+    if tx.dialect.name == "postgresql":
+        await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+
+
+async def reserved(tx: AsyncConnection, settings: Settings, machines: Sequence[Machine]) -> Mapping[str, int]:
+    """Device → ranks of the gangs that may hold devices now, and those that jobs which save are to have in addition."""
+    held = await jobs.held_ranks(tx, settings.cluster, settings.cpu_ranks_per_core)
+    promised = await jobs.promised_ranks(tx, settings.cluster, settings.cpu_ranks_per_core)
+    return reserving(machines, held, promised)
 
 
 #: Shape → the device in whose queue its jobs are, or why they are in none.

@@ -341,7 +341,10 @@ class Dispatcher:
                 state, attempt = placed.get(job_id, (None, None))
                 if state not in HOLDING or attempt != number:
                     log.warning("removing gang %s, which no job uses", name)
-                    await self.cluster.close_gang(name)
+                    try:
+                        await self.cluster.close_gang(name)
+                    except ClusterError as error:  # which may be of this gang alone
+                        log.warning("%s could not be removed: %s", name, error)
         except ClusterError as error:
             log.warning("gangs without a job could not be removed: %s", error)
 

@@ -24,6 +24,7 @@ from ..settings import Settings
 from ..states import State
 from ..store import events, jobs
 from ..store.engine import Store
+from .admission import lock, reserved
 
 
 class Growth:
@@ -36,15 +37,13 @@ class Growth:
         """Let those jobs under these leases grow for which there has been room for the grace time."""
         async with store.read() as tx:
             small = [row for row in await jobs.may_grow(tx) if row["lease_token"] in tokens and elastic.larger(row)]
-            wanted = await _wanted(tx, settings, {_takes(row) for row in small})
-            small = [row for row in small if _takes(row) not in wanted]
-            room = await _room(tx, settings, small) if small else {}
+            room = await _room(tx, settings, small)
         now = time.monotonic()
         self._since = {job_id: self._since.get(job_id, now) for job_id in room}
         patient = [row for row in small if row["id"] in room and now - self._since[row["id"]] >= _patience_s(row)]
         for row in patient:
             if await _can_continue(store, row):
-                await _grow(store, row, row["world_size"] + room[row["id"]], actor)
+                await _grow(store, settings, row, room[row["id"]], actor)
 
 
 class _Takes(NamedTuple):
@@ -90,10 +89,14 @@ async def _can_continue(store: Store, row: RowMapping) -> bool:
 
 
 async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapping]) -> dict[str, int]:
-    """Job → the additional ranks that it can have, if any. First submitted, first served."""
+    """Job → the additional ranks that it can have, if any, and for which no queued job waits. First submitted, first served."""
+    wanted = await _wanted(tx, settings, {_takes(row) for row in small})
+    small = [row for row in small if _takes(row) not in wanted]
+    if not small:
+        return {}
     among = await fleet(tx, settings.cluster)
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    held = await jobs.held_ranks(tx, settings.cluster, settings.cpu_ranks_per_core)
+    held = await reserved(tx, settings, machines)
     whole = await capacity.whole(tx, settings, settings.cluster)
     decisions = decide([_more(row) for row in small], machines, held, settings.max_ranks, whole)
     more = {one.id: one.world_size for one in decisions if isinstance(one, Start) and one.world_size is not None}
@@ -128,13 +131,17 @@ def _more(row: RowMapping) -> Waiting:
     return Waiting(row["id"], first, row["tensor"], row["device"], others=tuple(others), least=least, **wants)
 
 
-async def _grow(store: Store, row: RowMapping, world_size: int, actor: str) -> None:
+async def _grow(store: Store, settings: Settings, row: RowMapping, more: int, actor: str) -> None:
+    """Let the job take `more` ranks, unless another job was given devices since `row` was read, and there is no room any more."""
     try:
         async with store.write() as tx:
+            await lock(tx)
             job = await jobs.locked(tx, row["id"], row["lease_token"])
             if job is None or job["state"] != State.RUNNING or job["world_size"] != row["world_size"]:
                 return
-            columns = await elastic.take(tx, job, world_size, "devices_free", actor)
+            if (await _room(tx, settings, [job])).get(job["id"], 0) < more:
+                return
+            columns = await elastic.take(tx, job, job["world_size"] + more, "devices_free", actor)
             cause = Cause(actor, time.time(), "reshard", f"continues as {columns['layout']}: devices are free for it")
             await move(tx, job["id"], State.RUNNING, State.RESHARDING, cause, token=job["lease_token"], also=columns)
     except LeaseLost:

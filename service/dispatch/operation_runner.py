@@ -23,6 +23,7 @@ from ..nodes import fleet, kinds_of
 from ..orders import checkpoint_operations
 from ..queries import checkpoint_catalogue
 from ..settings import Settings
+from ..store import jobs
 from ..store import operations as rows
 from ..store.engine import Store
 from ..store.leases import Lease
@@ -101,6 +102,7 @@ class OperationRunner:
         while True:
             try:
                 async with self.store.write() as tx:
+                    await jobs.lock(tx, row["job_id"])  # a save of the same step is stored before this, or after it
                     if await rows.settle(tx, row["lease_token"], end | {"settled_at": time.time()}):
                         at = row["step"], row["position"]
                         await checkpoint_catalogue.seen(tx, row["job_id"], at, outcome.result, outcome.error)

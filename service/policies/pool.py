@@ -304,9 +304,19 @@ def block(pools: Pools, device: Device, job: Waiting) -> None:
         pool.awaited.update(place for place, number in enumerate(pool.numbers) if number in awaited)
 
 
+def reserving(machines: Sequence[Machine], held: Mapping[str, int], promised: Mapping[str, int]) -> dict[str, int]:
+    """`held` with the promised ranks, which no machine shows. What other users have of the machines must not hide that."""
+    devices: tuple[Device, ...] = ("cpu", "cuda")
+    return {one: max(held.get(one, 0), _used(one, machines)) + promised.get(one, 0) for one in devices}
+
+
 def _unseen(device: Device, machines: Sequence[Machine], held: Mapping[str, int]) -> int:
     """Ranks of gangs that are still being built: the machines do not show yet which of them has those."""
-    return max(0, held.get(device, 0) - sum(machine.capacity[device] - machine.free[device] for machine in machines))
+    return max(0, held.get(device, 0) - _used(device, machines))
+
+
+def _used(device: Device, machines: Sequence[Machine]) -> int:
+    return sum(machine.capacity[device] - machine.free[device] for machine in machines)
 
 
 def _part_of(machine: Machine, job: Waiting, device: Device) -> tuple[str, str, str] | None:

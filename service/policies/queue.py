@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from math import floor
 
 from ...workers.messages.gang_spec import ANY_MODELS
-from .pool import Machine, Pool, Pools, Whole, block, give, gives_way, lacking_cores
+from .pool import Machine, Pool, Pools, Whole, block, give, gives_way, lacking_cores, reserving
 from .waiting import Device, DeviceChoice, Wait, Waiting, Within
 
-__all__ = ["Device", "DeviceChoice", "Machine", "Wait", "Waiting", "Whole", "Within"]
+__all__ = ["Device", "DeviceChoice", "Machine", "Wait", "Waiting", "Whole", "Within", "reserving"]
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 

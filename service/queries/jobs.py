@@ -1,7 +1,7 @@
 """Reads jobs: one by id or name, and pages of a list."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -75,6 +75,12 @@ async def list_jobs(
         spent = await attempts.device_seconds(tx, [row["id"] for row in found], time.time())
     items = [job_of(row).model_copy(update={"device_s": spent.get(row["id"])}) for row in found]
     return Jobs(items=items, next=following)
+
+
+async def count(store: Store, states: Collection[State]) -> int:
+    """The number of jobs in these states that are not deleted."""
+    async with store.read() as tx:
+        return await rows.count(tx, states)
 
 
 async def _by_text(

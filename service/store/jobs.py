@@ -26,6 +26,8 @@ _GPU = func.coalesce(jobs.c.spec["resources"]["gpu"].as_string(), "")
 _CPUS = func.coalesce(jobs.c.spec["resources"]["cpus_per_gpu"].as_float(), 0.0)
 _WITHIN = func.coalesce(jobs.c.spec["resources"]["within"].as_string(), "")
 _IMAGE = func.coalesce(jobs.c.spec["env"]["image"].as_string(), "")
+#: Ranks and spares of a job's newest attempt, which is joined.
+_GIVEN = func.coalesce(attempts.c.devices, jobs.c.world_size + SPARES)
 
 
 async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> bool:
@@ -113,6 +115,16 @@ async def page(
         statement = statement.where(here < there if descending else here > there)
     statement = statement.order_by(*(part.desc() if descending else part.asc() for part in key))
     return (await tx.execute(statement)).mappings().all()
+
+
+async def count(tx: AsyncConnection, states: Collection[State]) -> int:
+    """The number of jobs in these states that are not deleted."""
+    return (await tx.execute(counting(states))).scalar_one()
+
+
+def counting(states: Collection[State]) -> Select[int]:
+    """The query of `count`."""
+    return select(func.count()).select_from(jobs).where(jobs.c.state.in_(sorted(states)), _deleted(False))
 
 
 async def by_ids(tx: AsyncConnection, job_ids: Sequence[str]) -> dict[str, RowMapping]:
@@ -302,19 +314,33 @@ async def held_ranks(
 
     Cores beside GPUs count as the ranks on CPUs that would need them. `but`: a job that is not counted.
     """
-    given = func.coalesce(attempts.c.devices, jobs.c.world_size + SPARES)
-    newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
-    beside = func.sum(case((jobs.c.device == "cuda", given * _CPUS), else_=0.0))
-    statement = select(jobs.c.device, func.sum(given), beside).join(attempts, newest, isouter=True)
     counted = (jobs.c.state.in_(HOLDING), jobs.c.cluster == cluster, jobs.c.id != but)
-    statement = statement.where(*counted).group_by(jobs.c.device)
-    held: Counter[str] = Counter()
-    for device, ranks, cores in await tx.execute(statement):
+    return await _ranks_of(tx, _GIVEN, counted, ranks_per_core)
+
+
+async def promised_ranks(tx: AsyncConnection, cluster: str = CLUSTER, ranks_per_core: int = 1) -> dict[str, int]:
+    """Device → ranks and spares that the cluster's jobs in `resharding` are to have beside those that they hold.
+
+    Cores as in `held_ranks`.
+    """
+    more = jobs.c.world_size + SPARES - _GIVEN
+    counted = (jobs.c.state == State.RESHARDING, jobs.c.cluster == cluster, more > 0)
+    return await _ranks_of(tx, more, counted, ranks_per_core)
+
+
+async def _ranks_of(
+    tx: AsyncConnection, ranks: ColumnElement[int], counted: Sequence[ColumnElement[bool]], ranks_per_core: int
+) -> dict[str, int]:
+    newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
+    beside = func.sum(case((jobs.c.device == "cuda", ranks * _CPUS), else_=0.0))
+    statement = select(jobs.c.device, func.sum(ranks), beside).join(attempts, newest, isouter=True)
+    found: Counter[str] = Counter()
+    for device, total, cores in await tx.execute(statement.where(*counted).group_by(jobs.c.device)):
         if device is not None:
-            held[device] += int(ranks)
+            found[device] += int(total)
         if cores:
-            held["cpu"] += ceil(cores * ranks_per_core)
-    return dict(held)
+            found["cpu"] += ceil(cores * ranks_per_core)
+    return dict(found)
 
 
 async def holders(tx: AsyncConnection, job_ids: Collection[str]) -> dict[str, RowMapping]:

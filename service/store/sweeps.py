@@ -88,6 +88,11 @@ async def left(tx: AsyncConnection, sweep_id: str, token: str) -> float:
     return max(0.0, float(found or 0.0))
 
 
+async def state(tx: AsyncConnection, sweep_id: str) -> str | None:
+    """Its state; None if there is no such sweep."""
+    return (await tx.execute(select(sweeps.c.state).where(sweeps.c.id == sweep_id))).scalar_one_or_none()
+
+
 async def prolong(tx: AsyncConnection, sweep_id: str, token: str, seconds: float) -> bool:
     """Compare-and-set: prolong a lease. False: it has expired, or is another's."""
     mine = (sweeps.c.id == sweep_id, sweeps.c.lease_token == token, sweeps.c.free_at > unix_now(tx))

@@ -60,6 +60,10 @@ class SweepLeaseLost(Exception):
     """Another dispatcher advances the sweep now."""
 
 
+class _SweepCancelled(Exception):
+    """A user has cancelled the sweep since the step began."""
+
+
 @dataclass(frozen=True)
 class _Sweep:
     """A sweep's row, read."""
@@ -103,6 +107,8 @@ class Advance:
         """
         try:
             return await self._advance(row, busy)
+        except _SweepCancelled:
+            return True  # the next step gives up what was due
         except BaseException:  # what was stored is not known, perhaps all of it: decide once more
             self._waiting.discard(row["id"])
             raise
@@ -203,7 +209,7 @@ class Advance:
         self, found: _Sweep, after: Sequence[Mapping[str, Any]], changes: dict[int, dict[str, Any]]
     ) -> None:
         """Ask Optuna for the parameters of the trials that begin."""
-        seen = [_seen(one) for one in after if one["parameters"] is not None]
+        seen = [optuna_search.Seen.of(one) for one in after if one["parameters"] is not None]
         for one in after:
             change = changes.get(one["number"], {})
             if change.get("due") == "submit" and one["parameters"] is None:
@@ -222,14 +228,16 @@ class Advance:
         self._waiting.discard(found.id)
         log.info("%s has %s: %d of %d trials ran to their end", found.id, state, done, len(final))
 
-    async def _keep_lease(self, sweep_id: str) -> None:
-        """Prolong the lease when half of it is gone. Raises SweepLeaseLost if it is over."""
+    async def _keep_lease(self, found: _Sweep) -> None:
+        """Prolong the lease when half of it is gone. Raises SweepLeaseLost if it is over, and _SweepCancelled."""
         async with self._store.read() as tx:
-            left = await rows.left(tx, sweep_id, self._token)
+            left, state = await rows.left(tx, found.id, self._token), await rows.state(tx, found.id)
+        if state == "cancelling" != found.row["state"]:
+            raise _SweepCancelled
         if left < self._settings.lease_s / 2:
             async with self._store.write() as tx:
-                if not await rows.prolong(tx, sweep_id, self._token, self._settings.lease_s):
-                    raise SweepLeaseLost(f"the lease of {sweep_id} has expired")
+                if not await rows.prolong(tx, found.id, self._token, self._settings.lease_s):
+                    raise SweepLeaseLost(f"the lease of {found.id} has expired")
 
     async def _carry_out(self, found: _Sweep, one: RowMapping) -> bool:
         """Do what is due for a trial's job, and store that it is done. What cannot be done yet stays due.
@@ -238,7 +246,7 @@ class Advance:
         """
         done: dict[str, Any] = {"due": None}
         # Not on behalf of a lease that is over: the job may have been resumed by the next dispatcher since.
-        await self._keep_lease(found.id)
+        await self._keep_lease(found)
         if one["due"] == "submit" and found.row["state"] == "cancelling":
             await self._leave_out(found, one)
             return True
@@ -284,7 +292,8 @@ class Advance:
         files = self._files.setdefault(found.id, self._all_files.apart())
 
         async def guard(tx: AsyncConnection) -> None:
-            await self._locked(tx, found.id)
+            if (await self._locked(tx, found.id))["state"] == "cancelling":
+                raise _SweepCancelled
 
         request = submitting.Request(_key(found, one), digest, found.row["actor"], guard=guard)
         async with self._lease_kept(found.id):
@@ -322,10 +331,12 @@ class Advance:
             left = {"standing": "over", "outcome": "cancelled"} if job is None else {"job_id": job["id"]}
             await rows.change(tx, found.id, one["number"], {"due": None, **left})
 
-    async def _locked(self, tx: AsyncConnection, sweep_id: str) -> None:
-        """Lock the sweep until the transaction's end. Raises SweepLeaseLost."""
-        if await rows.lock(tx, sweep_id, self._token) is None:
+    async def _locked(self, tx: AsyncConnection, sweep_id: str) -> RowMapping:
+        """The sweep, locked until the transaction's end. Raises SweepLeaseLost."""
+        row = await rows.lock(tx, sweep_id, self._token)
+        if row is None:
             raise SweepLeaseLost(f"another dispatcher advances {sweep_id}")
+        return row
 
 
 def _key(found: _Sweep, one: RowMapping) -> str:
@@ -378,11 +389,6 @@ def _to_choose(after: Sequence[Mapping[str, Any]], following: Mapping[int, Mappi
     """The trials that begin without parameters, by number."""
     begin = {number for number, values in following.items() if values.get("due") == "submit"}
     return [one["number"] for one in after if one["number"] in begin and one["parameters"] is None]
-
-
-def _seen(one: Mapping[str, Any]) -> optuna_search.Seen:
-    ended = one["standing"] in ("paused", "done", "over")
-    return optuna_search.Seen(one["parameters"], one["rungs"], one["value"], ended)
 
 
 def _said(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Asks Optuna for a trial's parameters. Each time the study is made from the stored trials: no other storage, and no state to lose."""
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,12 @@ class Seen:
     values: Sequence[float | None]
     value: float | None
     ended: bool
+
+    @classmethod
+    def of(cls, trial: Mapping[str, Any]) -> "Seen":
+        """`trial`: a row of `trials`."""
+        ended = trial["standing"] in ("paused", "done", "over")
+        return cls(trial["parameters"], trial["rungs"], trial["value"], ended)
 
 
 #: Trials that are drawn at random before the sampler learns.

@@ -52,7 +52,7 @@ async def submit(
         "id": new_id("sweep", now),
         "name": first.name,
         "state": "running",
-        "spec": _naming(request.spec, row["spec"]),
+        "spec": _naming(request.spec, row["spec"], row["resume"]),
         "sweep": request.sweep.model_dump(mode="json", exclude_none=True),
         "trials": count,
         "actor": asked.actor,
@@ -82,12 +82,16 @@ def _refuse_passed(rung: int, resume: str | None) -> None:
         )
 
 
-def _naming(spec: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-    """The spec of all trials with the version of a model that the first trial's alias names, which may move meanwhile."""
+def _naming(spec: dict[str, Any], stored: dict[str, Any], resume: str | None) -> dict[str, Any]:
+    """The spec of all trials with the version of a model, or else the checkpoint, with which the first trial begins.
+
+    Meanwhile an alias may move, a newer job may have the name of this one, and a job that trains saves later checkpoints.
+    """
     part = spec.get("train") if "train" in stored else spec
-    if not isinstance(part, dict) or Reference.parse(str(part.get("resume_from"))) is None:
+    if not isinstance(part, dict) or not part.get("resume_from"):
         return spec
-    named = {"resume_from": stored.get("train", stored)["resume_from"]}
+    pinned = Reference.parse(str(part["resume_from"])) is not None
+    named = {"resume_from": stored.get("train", stored)["resume_from"] if pinned else resume}
     return {**spec, "train": {**part, **named}} if "train" in stored else {**spec, **named}
 
 

@@ -21,11 +21,20 @@ from ...client import ApiError, Client
 from ...errors import InvalidParameter
 from ...spec_copy import cloned
 from ...spec_file import read, text_of
-from ...spec_overrides import with_overrides
+from ...spec_overrides import values_of, with_overrides
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Overrides, Url, Wait
 from ..terminal.screen import Screen
-from .submit import submit_job
+from .submit import show_submitted, submit_job
+
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        help="Idempotency key: cloning again with the same key returns the same new job. If code is uploaded or a value is a relative "
+        "path, the old job must not have changed.",
+    ),
+]
 
 
 def clone(
@@ -35,10 +44,7 @@ def clone(
         str | None, typer.Option("--name", help="Name of the new job. Default: that of the old one, with -clone.")
     ] = None,
     edit: Annotated[bool, typer.Option("--edit", help="Open the spec in $EDITOR before it is submitted.")] = False,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", help="Idempotency key: cloning again with the same key returns the same new job."),
-    ] = None,
+    key: Key = None,
     wait: Wait = False,
     url: Url = None,
     json: Json = False,
@@ -46,11 +52,13 @@ def clone(
     """Submit a copy of a job's spec as a new job: its fork, with other values if they are given."""
     screen = Screen()
     with Client(url) as client:
+        if not edit:
+            values, on_upload = values_of(overrides or []), screen.uploading
+            made = client.clone(job, set=values, name=name, idempotency_key=key, on_upload=on_upload)
+            show_submitted(screen, client, made, json, wait=wait)
+            return
         found = client.job(job)
         given = with_overrides(cloned(found, client.submitted_spec(found.id), name), overrides or [])
-        if not edit:
-            submit_job(screen, client, given, key, json, wait=wait, plan_s=0)
-            return
         path = Path(tempfile.mkdtemp(prefix="shardyard-"), f"{found.name}.yaml")
         if not _edited(path, text_of(given, given.document) or yaml.safe_dump(given.document, sort_keys=False)):
             screen.hint("The editor saved nothing, so nothing was submitted.")

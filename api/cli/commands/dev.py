@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
@@ -13,12 +14,13 @@ from ....service.schemas.problem import FieldError
 from ....workers.program import idle_end
 from ...client import FINAL, ApiError, Client, JobHandle
 from ...client.streams import Streams
+from ...client.transport import GONE
 from ...errors import InvalidParameter
 from ..exit_codes import ExitCode, ProgramEnded, of_state
 from ..options import JobName, Url
 from ..terminal import remote_terminal
 from ..terminal.remote_terminal import Ended
-from ..terminal.screen import Screen
+from ..terminal.screen import Screen, runs_on
 from ..terminal.time_argument import duration
 from .port_forward import Forward, Ports
 
@@ -133,7 +135,7 @@ def _open(client: Client, name: str) -> JobHandle | None:
     try:
         job = client.job(name)
     except ApiError as error:
-        if error.code not in ("job_not_found", "job_deleted"):
+        if error.code not in GONE:
             raise
         return None
     if job.state in FINAL:
@@ -173,7 +175,7 @@ def _stop(screen: Screen, client: Client, job: JobHandle | None, name: str) -> N
 def _wait_until_running(screen: Screen, client: Client, job: JobHandle) -> None:
     """Wait for the job's program, and say what it waits for. Ctrl-C leaves the job as it is."""
     shown = ""
-    try:
+    with runs_on(screen, f"It still waits. End it with: shardyard cancel {job.id}"):
         while job.state != "running":
             if job.state in FINAL:
                 if job.state == "failed":
@@ -185,10 +187,7 @@ def _wait_until_running(screen: Screen, client: Client, job: JobHandle) -> None:
                 shown = job.state
                 screen.say(f"{job.state}" + (f": {job.message}" if job.message else ""))
             time.sleep(POLL_S)
-            job = client.job(job.id)
-    except KeyboardInterrupt:
-        screen.hint(f"It still waits. End it with: shardyard cancel {job.id}")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+            job = client.retry_unreachable(partial(client.job, job.id))
 
 
 def _refuse_without_jupyter(job: JobHandle) -> None:

@@ -4,6 +4,7 @@ import tempfile
 import time
 import uuid
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -76,7 +77,8 @@ def _ended(client: Client, asked: Profile) -> Profile:
     found = asked
     while found.state == "open" and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-        found = next((one for one in client.profiles(asked.job, limit=100).items if one.id == asked.id), found)
+        newest = client.retry_unreachable(partial(client.profiles, asked.job, limit=100)).items
+        found = next((one for one in newest if one.id == asked.id), found)
     return found
 
 

@@ -8,7 +8,7 @@ import typer
 
 from ....service.schemas.memory_plan import MemoryPlan
 from ....service.schemas.preview import Preview
-from ...client import Client, module_plan, requests
+from ...client import Client, JobHandle, module_plan, requests
 from ...errors import InvalidParameter
 from ...spec_file import GivenSpec
 from ...spec_overrides import with_overrides
@@ -74,6 +74,11 @@ def submit_job(
         plan_s=plan_s,
         on_unplanned=screen.unplanned,
     )
+    show_submitted(screen, client, job, json, wait=wait)
+
+
+def show_submitted(screen: Screen, client: Client, job: JobHandle, json: bool, *, wait: bool) -> None:
+    """Print a new job. With `wait` this command ends as the job does."""
     screen.warnings(job.warnings)
     if not json:
         screen.out.print(f"{job.id}  {job.name}  {state(job)}")

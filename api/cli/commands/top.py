@@ -55,11 +55,12 @@ def _percent(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class Observation:
-    """Jobs and nodes at one time."""
+    """Jobs and nodes at one time. `more`: there are jobs that were not read, `more_running`: running ones among them."""
 
     jobs: list[Job]
     nodes: list[Node]
     more: bool = False
+    more_running: bool = False
 
     def fitting(self, lines: int) -> RenderableType:
         """The part that fits on this many lines; nodes take at most half."""
@@ -73,7 +74,7 @@ class Observation:
     def _head(self, jobs: int, nodes: int) -> str:
         alive = [node for node in self.nodes if node.alive]
         cpus, gpus = f"{in_use(alive, 'cpu')} CPU ranks", f"{in_use(alive, 'cuda')} GPUs"
-        running = sum(job.state == "running" for job in self.jobs)
+        running = f"{sum(job.state == 'running' for job in self.jobs)}{'+' if self.more_running else ''}"
         hidden = " · more jobs: shardyard list" if self.more or jobs < len(self.jobs) else ""
         unseen = f" · {len(self.nodes) - nodes} more nodes: shardyard nodes" if nodes < len(self.nodes) else ""
         return f"[bold]{running} running[/] · {cpus} · {gpus} in use on {len(alive)} nodes{escape(hidden + unseen)}"
@@ -104,7 +105,7 @@ def poll(client: Client, most: int) -> Observation:
     newest = client.jobs(limit=min(200, most))
     known = {job.id for job in running.items}
     jobs = [*running.items, *(job for job in newest.items if job.id not in known)]
-    return Observation(jobs, client.nodes(), bool(running.next or newest.next))
+    return Observation(jobs, client.nodes(), bool(running.next or newest.next), bool(running.next))
 
 
 def _to_json(seen: Observation) -> dict[str, object]:

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -20,7 +21,7 @@ from ...client import Client
 from ...given_path import given_path
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Url
-from ..terminal.screen import Screen, clock, milliseconds
+from ..terminal.screen import Screen, clock, milliseconds, runs_on
 from ..terminal.sparkline import bar
 
 _POLL_S: Final = 0.3
@@ -96,17 +97,14 @@ def _show(screen: Screen, found: TraceSummary) -> None:
 
 def _recorded(screen: Screen, client: Client, asked: Trace) -> TraceSummary:
     """Wait until the trace is finished. Ctrl-C does not stop it."""
-    try:
-        with _progress(screen, asked) as bars:
-            while True:
-                found = client.trace_summary(asked.job, asked.id)
-                bars.update(bars.task_ids[0], completed=found.trace.parts)
-                if found.trace.state != "open":
-                    return found
-                time.sleep(_POLL_S)
-    except KeyboardInterrupt:
-        screen.hint(f"The trace continues. See it with: shardyard trace {asked.job} --show {asked.id}")
-        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    hint = f"The trace continues. See it with: shardyard trace {asked.job} --show {asked.id}"
+    with runs_on(screen, hint), _progress(screen, asked) as bars:
+        while True:
+            found = client.retry_unreachable(partial(client.trace_summary, asked.job, asked.id))
+            bars.update(bars.task_ids[0], completed=found.trace.parts)
+            if found.trace.state != "open":
+                return found
+            time.sleep(_POLL_S)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from ....service.schemas.job import Job, Summary
 from ....service.schemas.problem import FieldError
+from ...client import Unreachable
 from ..exit_codes import ExitCode
 from . import sanitize
 
@@ -45,9 +46,12 @@ class _Console(Console):
 
 @contextmanager
 def runs_on(screen: "Screen", hint: str) -> Iterator[None]:
-    """Ctrl-C ends the command alone, with this hint."""
+    """Ctrl-C ends the command alone, with this hint, and so does a control plane that does not come back."""
     try:
         yield
+    except Unreachable:
+        screen.hint(hint)
+        raise
     except KeyboardInterrupt:
         screen.hint(hint)
         raise typer.Exit(ExitCode.INTERRUPTED) from None

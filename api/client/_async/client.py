@@ -17,11 +17,12 @@ from ....service.schemas.job import Job
 from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
-from .. import requests
+from .. import clone_requests, requests
 from ..module_plan import OnUnplanned
 from ..token import BearerToken
 from ..transport import (
     FINAL,
+    GONE,
     PAUSES,
     RETRY_STATUS,
     STREAM_TIMEOUT,
@@ -60,7 +61,7 @@ class AsyncClient(
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
     `token`: the access token; None takes `SHARDYARD_TOKEN`, the file of `SHARDYARD_TOKEN_PATH`, or the data folder's own.
     `timeout_s`: for each answer. `tries`: of each request.
-    `patience_s`: for how long `events` and `wait` retry while the control plane is unreachable.
+    `patience_s`: for how long `events`, `wait` and `retry_unreachable` retry while the control plane is unreachable.
     """
 
     def __init__(
@@ -126,11 +127,19 @@ class AsyncClient(
         The copy has the comments of the text and the job's present layout, and the job's id as its label `parent`. `name`: by default that
         of the job, with `-clone`. `set`: other values by the path of their key, such as `{"train.optimizer.lr": 1e-3}`. Code that the spec
         names, which may be another user's, is not run here: the copy has no new memory plan.
-        Repeating a call with the same key gives the same job. Raises `ApiError` as `submit`.
+        Repeating a call with the same key gives the same job, whatever has become of the old one. But where `set` names code to upload, or
+        a relative path, the old job must not have changed. Raises `ApiError` as `submit`.
         """
-        found = await self.job(job)
-        spec = requests.cloned(found, await self.submitted_spec(found.id), name, set or {})
-        return await self.submit(spec, idempotency_key=idempotency_key, on_upload=on_upload, plan_s=0)
+        try:
+            found = await self.job(job)
+            spec = clone_requests.copied(found, await self.submitted_spec(found.id), name, set or {})
+        except ApiError as error:
+            if error.code not in GONE:
+                raise
+            spec = None  # the service may know the clone by its key
+        if spec is not None:
+            return await self.submit(spec, idempotency_key=idempotency_key, on_upload=on_upload, plan_s=0)
+        return await self._handle(clone_requests.clone(job, name, set or {}, idempotency_key))
 
     async def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
         """The document, once the folder of code that it names is uploaded."""
@@ -160,14 +169,14 @@ class AsyncClient(
             if timeout_s is not None and waited_s >= timeout_s:
                 raise WaitTimeout(found, timeout_s)
             await sleep(pause_of(waited_s, timeout_s))
-            found = await self._retry_unreachable(partial(self.job, found.id))
+            found = await self.retry_unreachable(partial(self.job, found.id))
         return found
 
     async def finished(self, operation: Operation) -> Operation:
         """An operation once it is done or has failed, which the service bounds."""
         while operation.settled_at is None:
             await sleep(0.5)
-            operation = await self._retry_unreachable(partial(self.operation, operation.job, operation.id))
+            operation = await self.retry_unreachable(partial(self.operation, operation.job, operation.id))
         return operation
 
     # Events, logs and metrics of a job
@@ -222,7 +231,7 @@ class AsyncClient(
         """All log lines after position `after`, page by page. With `follow`, until the job has ended and every line was yielded."""
         found = await self.job(job)
         while True:
-            page = await self._retry_unreachable(partial(self.logs, found.id, rank=rank, after=after))
+            page = await self.retry_unreachable(partial(self.logs, found.id, rank=rank, after=after))
             if page.lines:
                 after = page.lines[-1].position
                 yield page
@@ -232,7 +241,7 @@ class AsyncClient(
                 return
             await sleep(pause_s)
             # Before the lines: once a job has ended, no line is added.
-            found = await self._retry_unreachable(partial(self.job, found.id))
+            found = await self.retry_unreachable(partial(self.job, found.id))
 
     async def search_pages(  # noqa: PLR0913 - a condition each
         self,
@@ -255,7 +264,7 @@ class AsyncClient(
         ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream, regex=regex)
         search = partial(ask, since=since, until=until, limit=limit)
         while True:
-            page = await self._retry_unreachable(partial(search, after=after))
+            page = await self.retry_unreachable(partial(search, after=after))
             yield page
             after = page.scanned_to
             if not page.done:
@@ -264,7 +273,7 @@ class AsyncClient(
                 return
             await sleep(pause_s)
             # Before the lines: once a job has ended, no line is added.
-            found = await self._retry_unreachable(partial(self.job, found.id))
+            found = await self.retry_unreachable(partial(self.job, found.id))
 
     # The service
 
@@ -274,6 +283,7 @@ class AsyncClient(
             answer = await self._http.get(f"{self.url}/healthz", timeout=5.0)
             return bool(answer.json()["status"] == "ok")
         except (httpx2.RequestError, httpx2.InvalidURL, ValueError, KeyError, TypeError):
+            self.url = find_url(self._given)
             return False
 
     async def readiness(self) -> Readiness:
@@ -282,7 +292,8 @@ class AsyncClient(
             with readable(self.url):
                 answer = await self._http.get(f"{self.url}/readyz")
         except httpx2.TransportError as error:
-            raise Unreachable(self.url, error) from None
+            lost, self.url = self.url, find_url(self._given)
+            raise Unreachable(lost, error) from None
         try:
             return Readiness.model_validate_json(answer.content)
         except ValueError:
@@ -304,15 +315,16 @@ class AsyncClient(
                         call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
                     )
             except httpx2.TransportError as error:
-                pause: float | None = tries.failed(error)
+                self.url = find_url(self._given)
+                pause: float | None = tries.failed(error, self.url)
             else:
                 pause = tries.again(answer)
                 if pause is None:
                     return call.result(answer)
             await sleep(pause or 0.0)
 
-    async def _retry_unreachable(self, request: Callable[[], Answer[T]]) -> T:
-        """Repeat the request until the control plane responds, for up to `patience_s`."""
+    async def retry_unreachable(self, request: Callable[[], Answer[T]]) -> T:
+        """What a call returns, such as `partial(client.job, "tiny")`, repeated while no control plane responds, for up to `patience_s`."""
         began = time.monotonic()
         while True:
             try:

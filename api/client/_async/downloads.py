@@ -11,7 +11,7 @@ from ....service.schemas.checkpoint import CheckpointFile, CheckpointFiles
 from ....workers.checkpoint.manifest import MANIFEST
 from .. import requests
 from ..artifact_file import ArtifactFile, digest_of, is_there, place_below, place_of, remove_other
-from ..transport import ApiError, Call, Tries, checked, readable
+from ..transport import ApiError, Call, Tries, checked, find_url, readable
 from .runtime import HttpClient, for_each, in_thread, sleep, stay
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ class AsyncDownloads(ABC):
     """The client implements how a request is sent."""
 
     url: str
+    _given: str | None
     _http: HttpClient
     _tries: int
 
@@ -115,7 +116,8 @@ class AsyncDownloads(ABC):
             except httpx2.TransportError as error:
                 if file is not None and file.arrived > arrived:  # tries in a row without a byte count
                     tries, arrived = Tries(self.url, self._tries), file.arrived
-                pause = tries.failed(error)
+                self.url = find_url(self._given)
+                pause = tries.failed(error, self.url)
             await sleep(pause or 0.0)
 
 

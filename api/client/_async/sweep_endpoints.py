@@ -21,7 +21,7 @@ class AsyncSweepEndpoints(ABC):
     async def _send(self, call: Call[T]) -> T: ...
 
     @abstractmethod
-    async def _retry_unreachable(self, request: Callable[[], Answer[T]]) -> T: ...
+    async def retry_unreachable(self, request: Callable[[], Answer[T]]) -> T: ...
 
     @abstractmethod
     async def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any: ...
@@ -46,7 +46,7 @@ class AsyncSweepEndpoints(ABC):
             if timeout_s is not None and waited_s >= timeout_s:
                 raise TimeoutError(f"{found.id} is {found.state} after {timeout_s:g} s.")
             await sleep(pause_of(waited_s, timeout_s))
-            found = await self._retry_unreachable(partial(self.sweep, found.id))
+            found = await self.retry_unreachable(partial(self.sweep, found.id))
         return found
 
     async def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> Sweeps:

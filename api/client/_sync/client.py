@@ -18,11 +18,12 @@ from ....service.schemas.job import Job
 from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
-from .. import requests
+from .. import clone_requests, requests
 from ..module_plan import OnUnplanned
 from ..token import BearerToken
 from ..transport import (
     FINAL,
+    GONE,
     PAUSES,
     RETRY_STATUS,
     STREAM_TIMEOUT,
@@ -59,7 +60,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
     `token`: the access token; None takes `SHARDYARD_TOKEN`, the file of `SHARDYARD_TOKEN_PATH`, or the data folder's own.
     `timeout_s`: for each answer. `tries`: of each request.
-    `patience_s`: for how long `events` and `wait` retry while the control plane is unreachable.
+    `patience_s`: for how long `events`, `wait` and `retry_unreachable` retry while the control plane is unreachable.
     """
 
     def __init__(
@@ -125,11 +126,19 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         The copy has the comments of the text and the job's present layout, and the job's id as its label `parent`. `name`: by default that
         of the job, with `-clone`. `set`: other values by the path of their key, such as `{"train.optimizer.lr": 1e-3}`. Code that the spec
         names, which may be another user's, is not run here: the copy has no new memory plan.
-        Repeating a call with the same key gives the same job. Raises `ApiError` as `submit`.
+        Repeating a call with the same key gives the same job, whatever has become of the old one. But where `set` names code to upload, or
+        a relative path, the old job must not have changed. Raises `ApiError` as `submit`.
         """
-        found = self.job(job)
-        spec = requests.cloned(found, self.submitted_spec(found.id), name, set or {})
-        return self.submit(spec, idempotency_key=idempotency_key, on_upload=on_upload, plan_s=0)
+        try:
+            found = self.job(job)
+            spec = clone_requests.copied(found, self.submitted_spec(found.id), name, set or {})
+        except ApiError as error:
+            if error.code not in GONE:
+                raise
+            spec = None  # the service may know the clone by its key
+        if spec is not None:
+            return self.submit(spec, idempotency_key=idempotency_key, on_upload=on_upload, plan_s=0)
+        return self._handle(clone_requests.clone(job, name, set or {}, idempotency_key))
 
     def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any:
         """The document, once the folder of code that it names is uploaded."""
@@ -159,14 +168,14 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
             if timeout_s is not None and waited_s >= timeout_s:
                 raise WaitTimeout(found, timeout_s)
             sleep(pause_of(waited_s, timeout_s))
-            found = self._retry_unreachable(partial(self.job, found.id))
+            found = self.retry_unreachable(partial(self.job, found.id))
         return found
 
     def finished(self, operation: Operation) -> Operation:
         """An operation once it is done or has failed, which the service bounds."""
         while operation.settled_at is None:
             sleep(0.5)
-            operation = self._retry_unreachable(partial(self.operation, operation.job, operation.id))
+            operation = self.retry_unreachable(partial(self.operation, operation.job, operation.id))
         return operation
 
     # Events, logs and metrics of a job
@@ -221,7 +230,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         """All log lines after position `after`, page by page. With `follow`, until the job has ended and every line was yielded."""
         found = self.job(job)
         while True:
-            page = self._retry_unreachable(partial(self.logs, found.id, rank=rank, after=after))
+            page = self.retry_unreachable(partial(self.logs, found.id, rank=rank, after=after))
             if page.lines:
                 after = page.lines[-1].position
                 yield page
@@ -231,7 +240,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                 return
             sleep(pause_s)
             # Before the lines: once a job has ended, no line is added.
-            found = self._retry_unreachable(partial(self.job, found.id))
+            found = self.retry_unreachable(partial(self.job, found.id))
 
     def search_pages(  # noqa: PLR0913 - a condition each
         self,
@@ -254,7 +263,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream, regex=regex)
         search = partial(ask, since=since, until=until, limit=limit)
         while True:
-            page = self._retry_unreachable(partial(search, after=after))
+            page = self.retry_unreachable(partial(search, after=after))
             yield page
             after = page.scanned_to
             if not page.done:
@@ -263,7 +272,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                 return
             sleep(pause_s)
             # Before the lines: once a job has ended, no line is added.
-            found = self._retry_unreachable(partial(self.job, found.id))
+            found = self.retry_unreachable(partial(self.job, found.id))
 
     # The service
 
@@ -273,6 +282,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
             answer = self._http.get(f"{self.url}/healthz", timeout=5.0)
             return bool(answer.json()["status"] == "ok")
         except (httpx2.RequestError, httpx2.InvalidURL, ValueError, KeyError, TypeError):
+            self.url = find_url(self._given)
             return False
 
     def readiness(self) -> Readiness:
@@ -281,7 +291,8 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
             with readable(self.url):
                 answer = self._http.get(f"{self.url}/readyz")
         except httpx2.TransportError as error:
-            raise Unreachable(self.url, error) from None
+            lost, self.url = self.url, find_url(self._given)
+            raise Unreachable(lost, error) from None
         try:
             return Readiness.model_validate_json(answer.content)
         except ValueError:
@@ -303,15 +314,16 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                         call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
                     )
             except httpx2.TransportError as error:
-                pause: float | None = tries.failed(error)
+                self.url = find_url(self._given)
+                pause: float | None = tries.failed(error, self.url)
             else:
                 pause = tries.again(answer)
                 if pause is None:
                     return call.result(answer)
             sleep(pause or 0.0)
 
-    def _retry_unreachable(self, request: Callable[[], Answer[T]]) -> T:
-        """Repeat the request until the control plane responds, for up to `patience_s`."""
+    def retry_unreachable(self, request: Callable[[], Answer[T]]) -> T:
+        """What a call returns, such as `partial(client.job, "tiny")`, repeated while no control plane responds, for up to `patience_s`."""
         began = time.monotonic()
         while True:
             try:

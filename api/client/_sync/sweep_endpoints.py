@@ -22,7 +22,7 @@ class SweepEndpoints(ABC):
     def _send(self, call: Call[T]) -> T: ...
 
     @abstractmethod
-    def _retry_unreachable(self, request: Callable[[], Answer[T]]) -> T: ...
+    def retry_unreachable(self, request: Callable[[], Answer[T]]) -> T: ...
 
     @abstractmethod
     def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any: ...
@@ -47,7 +47,7 @@ class SweepEndpoints(ABC):
             if timeout_s is not None and waited_s >= timeout_s:
                 raise TimeoutError(f"{found.id} is {found.state} after {timeout_s:g} s.")
             sleep(pause_of(waited_s, timeout_s))
-            found = self._retry_unreachable(partial(self.sweep, found.id))
+            found = self.retry_unreachable(partial(self.sweep, found.id))
         return found
 
     def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> Sweeps:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from shardyard.api import pidfile
@@ -28,6 +29,31 @@ def test_a_dead_process_is_no_control_plane(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     pidfile.write(tmp_path, Control("http://127.0.0.1:1", process.pid, started))
+    assert pidfile.read(tmp_path) is None
+
+
+def test_a_step_of_the_clock_ends_no_control_plane(tmp_path: Path) -> None:
+    me = Control.of_this_process("http://127.0.0.1:1")
+    for step_s in (-3600.0, 3.0):
+        before = replace(me, started=me.started - step_s)  # the kernel adds the step to when a process started
+        pidfile.write(tmp_path, before)
+        assert pidfile.read(tmp_path) == before
+
+
+def test_a_number_of_another_process_or_boot_is_no_control_plane(tmp_path: Path) -> None:
+    me = Control.of_this_process("http://127.0.0.1:1")
+    assert me.ticks is not None
+    for other in (replace(me, ticks=me.ticks + 1), replace(me, boot="another boot"), replace(me, boot=None)):
+        pidfile.write(tmp_path, other)
+        assert pidfile.read(tmp_path) is None
+
+
+def test_a_control_plane_of_an_earlier_version_is_found(tmp_path: Path) -> None:
+    me = Control.of_this_process("http://127.0.0.1:1")
+    record = {"url": me.url, "pid": me.pid, "started": me.started, "token_path": None}
+    (tmp_path / "control.json").write_text(json.dumps(record))
+    assert pidfile.read(tmp_path) == replace(me, ticks=None, boot=None)
+    (tmp_path / "control.json").write_text(json.dumps({**record, "started": me.started + 3600}))
     assert pidfile.read(tmp_path) is None
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.api.client import ApiError, requests
+from shardyard.api.client import ApiError, clone_requests
 from shardyard.api.errors import InvalidParameter
 from shardyard.api.spec_copy import cloned
 from shardyard.api.spec_file import sent_text
@@ -75,13 +75,38 @@ def test_the_client_makes_paths_absolute_and_reports_what_has_no_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = requests.cloned(job(), submitted(), None, {"train.data.files": ["a.txt"], "train.seed": 3})
+    found = clone_requests.copied(job(), submitted(), None, {"train.data.files": ["a.txt"], "train.seed": 3})
+    assert found is not None
     assert found.document["train"]["data"] == {"files": [f"{tmp_path}/a.txt"]} and found.document["train"]["seed"] == 3
     with pytest.raises(ApiError) as refused:
-        requests.cloned(job(), submitted(), None, {"name.first": "x"})
+        clone_requests.copied(job(), submitted(), None, {"name.first": "x"})
     assert refused.value.code == "invalid_request" and refused.value.errors[0].field == "name.first"
     with pytest.raises(InvalidParameter):
         placed({}, {"a[1]": 1})
+
+
+ARCHIVE = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "values", "by_service"),
+    [
+        ({"dir": "/src", "archive": ARCHIVE}, None, {}, True),
+        ({"dir": "/src", "archive": ARCHIVE}, "other", {"ranks": 3, "cwd": "sub", "code.ignore": ["*.bin"]}, True),
+        (None, None, {"cwd": "/shared", "env.python": ["einops"]}, True),
+        ({"dir": "/src", "archive": ARCHIVE}, None, {"code.archive": None}, False),
+        (None, None, {"code": {"dir": "/src"}}, False),
+        (None, None, {"cwd": "sub"}, False),
+        (None, None, {f"labels.l{number}": "x" for number in range(101)}, False),
+        (None, "No name", {}, False),
+    ],
+)
+def test_the_service_clones_what_needs_nothing_of_this_machine(
+    code: Any, name: str | None, values: dict[str, Any], by_service: bool
+) -> None:
+    spec = {"name": "tiny", "command": ["true"], **({} if code is None else {"code": code})}
+    found = clone_requests.copied(job(spec=spec), submitted(None), name, values)
+    assert (found is None) is by_service
 
 
 def test_a_clone_of_an_elastic_training_has_its_range() -> None:

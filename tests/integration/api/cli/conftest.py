@@ -2,8 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +31,32 @@ def allowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pla
     with served(settings.model_copy(update={"exec": True})) as plane:
         monkeypatch.setenv("SHARDYARD_URL", plane.url)
         yield plane
+
+
+class Restart:
+    """A control plane that is stopped while a command first pauses, and comes back while its client pauses, when `then` is called."""
+
+    def __init__(self, command: ModuleType, plane: Plane, then: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+        self._plane, self._then, self._state = plane, then, "runs"
+        patch.setattr(command, "time", SimpleNamespace(sleep=self._polls, monotonic=time.monotonic))
+        patch.setattr("shardyard.api.client._sync.client.sleep", self._retries)
+
+    @property
+    def is_over(self) -> bool:
+        return self._state == "restarted"
+
+    def _polls(self, seconds: float) -> None:
+        if self._state == "runs":
+            self._plane.stop()
+            self._state = "stopped"
+        time.sleep(seconds)
+
+    def _retries(self, seconds: float) -> None:
+        del seconds
+        if self._state == "stopped":
+            self._plane.start()
+            self._state = "restarted"
+            self._then()
 
 
 @pytest.fixture

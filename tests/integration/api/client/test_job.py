@@ -55,6 +55,39 @@ def test_a_job_is_cloned_with_other_values(client: Client, tmp_path: Path) -> No
     assert refused.value.code == "job_not_found"
 
 
+@pytest.mark.parametrize("happens", ["renamed", "resharded", "deleted", "newer"])
+def test_a_key_gives_the_same_clone_whatever_has_become_of_the_old_job(client: Client, happens: str) -> None:
+    job = client.submit(SPEC)
+    asked: dict[str, Any] = {"set": {"train.steps": 30}, "idempotency_key": "k"}
+    made = client.clone(job.name, **asked)
+    match happens:
+        case "renamed":
+            job.edit(name="other")
+        case "resharded":
+            job.reshard({"tensor": 2})
+        case "deleted":
+            job.cancel()
+            job.delete()
+        case _:
+            client.submit(SPEC)
+    assert client.clone(job.name, **asked).id == made.id
+    with pytest.raises(ApiError) as refused:
+        client.clone(job.name, set={"train.steps": 40}, idempotency_key="k")
+    assert refused.value.code == "idempotency_conflict"
+
+
+def test_a_relative_path_in_a_clone_is_of_the_working_folder(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    job = client.submit({"name": "program", "command": ["true"], "cwd": "/"})
+    asked: dict[str, Any] = {"set": {"cwd": "here"}, "idempotency_key": "k"}
+    made = client.clone(job.id, **asked)
+    assert made.spec["cwd"] == str(tmp_path / "here")
+    assert client.clone(job.id, **asked).id == made.id
+
+
 def test_a_job_is_edited_and_keeps_what_is_not_named(client: Client) -> None:
     job = client.submit(SPEC)
     assert job.edit(name="other", notes="One.\nTwo.").labels == SPEC["labels"]

@@ -11,6 +11,8 @@ from sqlalchemy.engine import RowMapping
 
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.dispatch.lost_nodes import KEPT
+from shardyard.service.errors import ClusterError
+from shardyard.service.ids import gang_name
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.queries import cluster as cluster_queries
 from shardyard.service.schemas.cluster import TimeRange
@@ -19,6 +21,7 @@ from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
+from shardyard.workers.messages.gang_spec import GangSpec
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 from .dispatching import dispatching, ended, reached, submit, until
@@ -163,3 +166,24 @@ async def test_a_submit_wakes_the_dispatcher(store: Store, settings: Settings, c
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_gang_that_cannot_be_removed_keeps_no_other_one(
+    store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.script, close = run_until_stopped, cluster.close_gang
+    stays, goes = [gang_name((await submit(store, settings)).id, 1) for _ in range(2)]  # their jobs are queued
+    for name in (stays, goes):
+        await cluster.start_gang(GangSpec(name, {}, 1))
+
+    async def refuses(gang: str) -> None:
+        if gang == stays:
+            raise ClusterError(f"{gang} does not answer")
+        await close(gang)
+
+    monkeypatch.setattr(cluster, "close_gang", refuses)
+    dispatcher = Dispatcher(store, settings, cluster)
+    await dispatcher._watch_nodes()
+    await dispatcher._remove_strays()
+    assert await cluster.gangs() == [stays]
+    await dispatcher._leave()

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from shardyard.service import nodes
-from shardyard.service.dispatch.elastic_growth import _Takes, _wanted
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.dispatch.elastic_growth import Growth, _grow, _Takes, _wanted
 from shardyard.service.jobs import elastic
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.reshard import reshard
@@ -16,8 +17,10 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec, JobSpec
 from shardyard.service.states import State
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import nodes as node_rows
 from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
 
 from ...inprocess_cluster import Gang, InProcessCluster, Script, run_until_stopped, train
 from .dispatching import dispatching, ended, job_history, reached, states, until
@@ -237,3 +240,44 @@ async def test_only_jobs_that_could_use_a_jobs_devices_keep_it_from_growing(
     await submitting.cancel(store, job.id, "tester")
     await queued("cuda", cpus=2.0)
     assert await wanted() == {cores, gpus, both}, "it waits for cores as well"
+
+
+async def two_small_jobs(store: Store, settings: Settings) -> list[Lease]:
+    """Two jobs that run with two ranks each and may have four. Two ranks are free, and two are another user's."""
+    node = {"id": "n", "host": "h", "alive": True, "cpu": 2.0, "gpu": 0.0, "cpu_used": 1.5, "gpu_used": 0.0}
+    async with store.write() as tx:
+        await node_rows.replace(tx, [{**node, "memory_bytes": 1, "seen_at": 0.0}])
+    placed = []
+    for _ in range(2):
+        job = await submit(store, settings, least=2)
+        placed += (await admit(store, settings, "a", None)).leases
+        async with store.write() as tx:
+            await job_rows.set_columns(tx, job.id, {"state": "running", "elastic_at": 0.0})
+    return placed
+
+
+async def running(store: Store, leases: Sequence[Lease]) -> list[tuple[State, int]]:
+    return [(job.state, job.world_size) for job in [await jobs.get_job(store, one.job_id) for one in leases]]
+
+
+async def test_devices_that_a_job_saves_to_take_are_given_to_no_other(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elastic, "FREED_S", 0.0)
+    leases, growth = await two_small_jobs(store, settings), Growth()
+    for _ in range(2):
+        await growth.grow(store, settings, [one.token for one in leases], "a")
+        assert await running(store, leases) == [(State.RESHARDING, 4), (State.RUNNING, 2)]
+    new = JobSpec.model_validate({"name": "new", "train": {"steps": 20, "global_batch": 16, "layout": {"data": 2}}})
+    job, _ = await submitting.submit(store, settings, new, None, "", "tester")
+    assert (await admit(store, settings, "a", None)).leases == []
+    job = await jobs.get_job(store, job.id)
+    assert job.message == "Needs 2 ranks, 0 of 8 CPU ranks are free; waiting for 2 more."
+
+
+async def test_two_dispatchers_at_once_do_not_grow_onto_the_same_devices(store: Store, settings: Settings) -> None:
+    leases = await two_small_jobs(store, settings)
+    async with store.read() as tx:
+        rows = await job_rows.may_grow(tx)
+    await asyncio.gather(*(_grow(store, settings, row, 2, "a") for row in rows))
+    assert sorted(await running(store, leases)) == [(State.RESHARDING, 4), (State.RUNNING, 2)]

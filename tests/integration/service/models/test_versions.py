@@ -324,7 +324,7 @@ async def test_a_job_continues_from_the_version_that_an_alias_named_when_it_was_
     assert paths == {f"models/nano@{at}": str(checkpoint_path(root, 10 * at)) for at in (1, 2)}
     stored = {"train": {"resume_from": "models/nano@1", "steps": 9}}
     raw = {"train": {"resume_from": "models/nano@best"}, "name": "tune"}
-    assert _naming(raw, stored) == {"train": {"resume_from": "models/nano@1"}, "name": "tune"}
+    assert _naming(raw, stored, "/c/1") == {"train": {"resume_from": "models/nano@1"}, "name": "tune"}
     with pytest.raises(VersionNotFound) as refused:
         await submit(resume_from="models/nano@lost")
     assert refused.value.field == "train.resume_from" and refused.value.remedy

@@ -8,6 +8,8 @@ import pytest
 from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
 from harness.stored_checkpoints import save_checkpoint
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.dispatch.operation_runner import OperationRunner
@@ -21,6 +23,7 @@ from shardyard.service.settings import Settings
 from shardyard.service.store import events, operations
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.tables import jobs
 from shardyard.workers.checkpoint.manifest import read
 from shardyard.workers.messages.event import CheckpointEvent
 from shardyard.workers.storage.open_folder import folder_at
@@ -106,6 +109,17 @@ class Finding(InProcessCluster):
         return self.outcome
 
 
+async def carry_out(store: Store, settings: Settings, operation: str, outcome: Outcome) -> None:
+    cluster = Finding()
+    cluster.outcome = outcome
+    runner = OperationRunner(store, settings, cluster, "test")
+    async with store.read() as tx:
+        pending = await operations.free(tx, runner.room)
+    await runner.begin(pending)
+    [working] = [task for task in asyncio.all_tasks() if task.get_name() == operation]
+    await asyncio.wait_for(working, PATIENCE_S)
+
+
 @pytest.mark.parametrize(
     ("kind", "outcome", "state"),
     [
@@ -134,15 +148,31 @@ async def test_an_operation_says_what_it_found(
     asked = await create(
         store, job.id, OperationRequest(kind, only.position, "fp32" if kind == "export" else None), None, "me"
     )
-    cluster = Finding()
-    cluster.outcome = outcome
-    runner = OperationRunner(store, settings, cluster, "test")
-    async with store.read() as tx:
-        pending = await operations.free(tx, runner.room)
-    await runner.begin(pending)
-    [working] = [task for task in asyncio.all_tasks() if task.get_name() == asked.id]
-    await asyncio.wait_for(working, PATIENCE_S)
+    await carry_out(store, settings, asked.id, outcome)
     assert await states(store, job) == {10: state}
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_no_save_is_stored_while_an_operation_ends(
+    store: Store, settings: Settings, placed: tuple[Job, Lease], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the end could overwrite the state of a save that it did not see."""
+    job, lease = placed
+    await ingest(store, lease, 1, event_batch(saved(root, 10)))
+    [only] = (await checkpoints(store, job.id)).items
+    asked = await create(store, job.id, OperationRequest("verify", only.position), None, "me")
+    seen, unlocked = checkpoint_catalogue.seen, []
+
+    async def looked_at(tx: AsyncConnection, *given: Any) -> None:
+        await seen(tx, *given)
+        async with store.write() as other:
+            free = select(jobs.c.id).where(jobs.c.id == job.id).with_for_update(skip_locked=True)
+            unlocked.append((await other.execute(free)).all())
+
+    monkeypatch.setattr(checkpoint_catalogue, "seen", looked_at)
+    await carry_out(store, settings, asked.id, Outcome({"verdict": "corrupt"}))
+    assert await states(store, job) == {10: "corrupt"}
+    assert unlocked == [[]]
 
 
 async def test_a_finding_is_not_that_of_a_later_save(store: Store, placed: tuple[Job, Lease], root: str) -> None:

@@ -16,6 +16,7 @@ from shardyard.service.queries import cluster, queue
 from shardyard.service.schemas.cluster import PastAttempt, TimeRange
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
+from shardyard.service.states import HOLDING
 from shardyard.service.store import attempts, cluster_samples, node_history
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import queue as queue_rows
@@ -151,6 +152,7 @@ async def test_of_10_000_jobs_and_1_000_nodes_a_page_is_searched(store: Store, p
         [
             ("ix_jobs_state_id_retry_at_shape", queue_rows.waiting(new_job_id(1.0 + MANY / 2), 101)),
             ("ix_jobs_state", queue_rows.running("", 101)),
+            ("ix_jobs_state_", job_rows.counting(HOLDING)),
             ("ix_attempts_ended_at", attempts.ended(100.0, last, 101)),
             ("ix_gang_nodes_node_until", node_history.on_node("n7", 100.0, last, 101)),
             ("ix_attempts_ended_at_job_id_number", attempts.device_time(MANY - 100.0, 2.0 * MANY)),

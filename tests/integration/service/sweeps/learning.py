@@ -50,9 +50,9 @@ async def submit_sweep(
     command: list[str] | None = None,
     **train: Any,
 ) -> SweepDetail:
-    """Of a training, or of a program if there is a `command`."""
+    """Of a training, or of a program if there is a `command`. `train`: other keys of its part, or of the program's spec."""
     training = {"train": {"steps": STEPS, "global_batch": 4, "layout": {"data": 1}, **train}}
-    document = {"name": "tune", **(training if command is None else {"command": command})}
+    document = {"name": "tune", **(training if command is None else {"command": command, **train})}
     request = read_request({**document, "sweep": sweep}, Sweep.model_validate(sweep))
     first = kind_of(request.first).model_validate(request.first, strict=True)
     found, _ = await submitting.submit(store, settings, request, first, Request(key, "digest", "tester"))

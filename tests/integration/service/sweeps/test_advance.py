@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
-from harness.stored_checkpoints import save_checkpoint
+from harness.stored_checkpoints import checkpoint_path, save_checkpoint
 
 from shardyard.service.database_errors import DatabaseError, DatabaseUnreachable
 from shardyard.service.errors import InvalidSpec, SweepEnded, SweepNotFound
@@ -15,6 +15,7 @@ from shardyard.service.jobs.delete import delete
 from shardyard.service.queries import jobs
 from shardyard.service.queries import sweeps as queries
 from shardyard.service.settings import Settings
+from shardyard.service.spec import kind_of
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import steps as step_rows
@@ -312,8 +313,44 @@ async def test_a_trial_that_may_not_begin_says_why(store: Store, settings: Setti
     await advance(store, settings, sweep)
     await advance(store, settings, sweep)
     found = await queries.get_sweep(store, sweep.id)
-    said = f"{source.id} was deleted by tester."
+    said = f"train.resume_from: {source.id} was deleted by tester."
     assert (found.state, found.counts, found.message) == ("failed", {"refused": 2}, said)
+
+
+@pytest.mark.parametrize("command", [None, ["true"]], ids=["training", "program"])
+@pytest.mark.parametrize("by", ["id", "name"])
+@POSTGRESQL_IN_FULL
+async def test_all_trials_continue_the_checkpoint_that_was_the_newest_when_the_sweep_was_submitted(
+    store: Store, settings: Settings, command: list[str] | None, by: str
+) -> None:
+    """Its job saves another one meanwhile, and a newer job has its name."""
+    training = {"train": {"steps": 9, "global_batch": 4, "layout": {"data": 1}}}
+    spec = {"name": "base", **(training if command is None else {"command": command})}
+
+    async def job() -> str:
+        made, _ = await job_submitting.submit(store, settings, kind_of(spec).model_validate(spec), None, "", "tester")
+        return made.id
+
+    async def saved(job_id: str, step: int) -> str:
+        path = str(checkpoint_path(Path(settings.storage) / job_id, step))
+        async with store.write() as tx:
+            await job_rows.set_columns(tx, job_id, {"checkpoint": path})
+        return path
+
+    source = await job()
+    path = await saved(source, 2)
+    part = {"parameters": {"resources.env.A": ["1", "2"]}, "search": "grid", "metric": "loss", "parallel": 1}
+    sweep = await submit_sweep(store, settings, part, command=command, resume_from=source if by == "id" else "base")
+    await advance(store, settings, sweep)
+    first = (await trials_of(store, sweep))[0].job or ""
+    await saved(source, 3)
+    await saved(await job(), 2)
+    await job_submitting.cancel(store, first, "tester")
+    await advance(store, settings, sweep)
+    second = (await trials_of(store, sweep))[1].job or ""
+    async with store.read() as tx:
+        begun = await job_rows.by_ids(tx, [first, second])
+    assert [(begun[one]["resume"], begun[one]["parent"]) for one in (first, second)] == [(path, source)] * 2
 
 
 @POSTGRESQL_IN_FULL

@@ -8,6 +8,7 @@ import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.service.errors import FilesTooSlow
+from shardyard.service.jobs import pause as pausing
 from shardyard.service.jobs import submit as job_submitting
 from shardyard.service.jobs import validation
 from shardyard.service.queries import jobs
@@ -20,7 +21,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
 from shardyard.service.sweeps.submit import cancel
 
-from .learning import advance, change, submit_sweep
+from .learning import advance, change, submit_sweep, trials_of
 
 SWEEP = {"parameters": {"train.optimizer.lr": [0.1, 0.2]}, "search": "grid"}
 
@@ -68,6 +69,49 @@ async def test_a_dispatcher_that_lost_the_lease_within_a_submission_leaves_no_jo
         await advance(store, settings, sweep)
     assert (await queries.get_sweep(store, sweep.id)).state == "cancelled"
     assert (await jobs.list_jobs(store)).items == []
+
+
+async def test_a_sweep_that_is_cancelled_within_a_submission_leaves_no_job_of_it_or_of_later_trials(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = {"parameters": {"train.seed": {"min": 1, "max": 8}}, "search": "grid", "parallel": 8}
+    sweep, row_of, checked = await submit_sweep(store, settings, part), job_submitting.row_of, []
+
+    async def cancelled(*given: Any) -> dict[str, Any]:
+        checked.append(await row_of(*given))
+        if len(checked) == 2:
+            assert (await cancel(store, sweep.id)).state == "cancelling"
+        return checked[-1]
+
+    monkeypatch.setattr(job_submitting, "row_of", cancelled)
+    assert await advance(store, settings, sweep)
+    while (found := await queries.get_sweep(store, sweep.id)).finished_at is None:
+        await advance(store, settings, sweep)
+    assert (found.state, found.counts) == ("cancelled", {"cancelled": 8})
+    (job,) = (await jobs.list_jobs(store)).items
+    assert (job.name, job.state, len(checked)) == ("tune-0", State.CANCELLED, 2)
+
+
+async def test_a_sweep_that_is_cancelled_within_a_step_resumes_no_trial(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep, pause = await submit_sweep(store, settings, SWEEP), pausing.pause
+    await advance(store, settings, sweep)
+    first, second = [one.job or "" for one in await trials_of(store, sweep)]
+    await pause(store, second, "tester")
+    await change(store, sweep, 0, {"standing": "paused", "due": "pause"})
+    await change(store, sweep, 1, {"standing": "active", "due": "resume"})
+
+    async def cancelled(*given: Any) -> None:
+        await pause(*given)
+        await cancel(store, sweep.id)
+
+    monkeypatch.setattr(pausing, "pause", cancelled)
+    await advance(store, settings, sweep)
+    assert [(await jobs.get_job(store, one)).state for one in (first, second)] == [State.PAUSED] * 2
+    while (await queries.get_sweep(store, sweep.id)).finished_at is None:
+        await advance(store, settings, sweep)
+    assert [(await jobs.get_job(store, one)).state for one in (first, second)] == [State.CANCELLED] * 2
 
 
 async def test_a_lease_lasts_as_long_as_the_checks_of_a_submission(

@@ -54,6 +54,13 @@ def test_where_nothing_listens_is_said_at_once_but_not_after_an_answer() -> None
     assert tries.failed(httpx2.ConnectError("it restarts")) == PAUSES[1]
 
 
+def test_another_address_is_tried_and_the_one_that_failed_is_named() -> None:
+    tries = Tries("http://x", 3)
+    assert [tries.failed(httpx2.ConnectError("refused"), "http://y") for _ in range(2)] == list(PAUSES[:2])
+    with pytest.raises(Unreachable, match="http://y"):
+        tries.failed(httpx2.ConnectError("refused"), "http://z")
+
+
 def test_one_try_is_one() -> None:
     with pytest.raises(Unreachable):
         Tries("http://x", 1).failed(httpx2.ReadTimeout("slow"))

@@ -1,5 +1,6 @@
-"""What the API process does before it listens."""
+"""What the API process does before it listens, and how much work a stopped control plane leaves."""
 
+import asyncio
 import os
 import stat
 from collections.abc import Iterator
@@ -7,9 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.databases import migrated_sqlite
 
 from shardyard.api.daemon import control_plane
+from shardyard.service.ids import new_job_id
+from shardyard.service.jobs import submit
 from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
+from shardyard.service.store import jobs as job_rows
+from shardyard.service.store.engine import Store
+from shardyard.service.store.tables import jobs
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +52,24 @@ def test_the_data_folder_is_closed_where_a_token_is_made_in_it(
     settings = Settings(data_dir=tmp_path, database_url="postgresql+psycopg://u:p@127.0.0.1:1/x", **more)
     assert control_plane.run_api(settings, None, lambda _: None) == 0
     assert (stat.S_IMODE(tmp_path.stat().st_mode) == 0o700) is closed
+
+
+async def _fill(settings: Settings, states: list[str]) -> None:
+    """Store a job in each of these states, and one that is deleted."""
+    store = Store(settings.database)
+    spec = JobSpec.model_validate({"name": "a", "train": {"steps": 1, "global_batch": 1}})
+    job, _ = await submit.submit(store, settings, spec, None, "", "ada")
+    async with store.write() as tx:
+        row = await job_rows.by_id(tx, job.id)
+        assert row is not None
+        made = [{**row, "id": new_job_id(1.0 + at), "state": state} for at, state in enumerate(states)]
+        await tx.execute(jobs.insert(), made)
+        await job_rows.set_columns(tx, job.id, {"deleted_at": 1.0})
+    await store.close()
+
+
+def test_all_jobs_are_counted_not_those_of_a_page(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, database_url=f"sqlite+aiosqlite:///{tmp_path}/shardyard.db")
+    migrated_sqlite(settings.database)
+    asyncio.run(_fill(settings, 450 * ["running"] + 2 * ["placing"] + 230 * ["queued"] + ["paused", "failed"]))
+    assert (control_plane.active_jobs(settings), control_plane.open_work(settings)) == (452, 682)

@@ -1,4 +1,4 @@
-"""What an earlier version's supervisor lacks, and what a lost connection is.
+"""What an earlier version's supervisor lacks, what a lost connection is, and how a gang whose supervisor hangs is removed.
 
 With real gangs: tests/integration/workers/supervisor/test_ray_cluster.py.
 """
@@ -71,3 +71,37 @@ async def test_a_mistake_in_our_own_code_is_none(tmp_path: Path) -> None:
     cluster._supervisors["shardyard-job-1-1"] = SupervisorHandle(Disconnected(KeyError("events")))
     with pytest.raises(KeyError):
         await cluster.pull("shardyard-job-1-1", 0, 0.0)
+
+
+class Hanging:
+    """A handle of Ray to a supervisor that answers nothing."""
+
+    class close:
+        @staticmethod
+        async def remote() -> None:
+            raise TimeoutError("no answer within 20 s")
+
+
+async def test_a_gang_whose_supervisor_does_not_answer_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gang, removed = "shardyard-job-1-1", list[str]()
+    cluster = Cluster(Settings(data_dir=tmp_path, ray_address="127.0.0.1:1"))
+    cluster._supervisors[gang] = SupervisorHandle(Hanging())
+    monkeypatch.setattr(ray_cluster, "remove_gang", removed.append)
+    await cluster.close_gang(gang)
+    assert removed == [gang] and gang not in cluster._supervisors
+    assert "shardyard-job-1-1 does not answer: no answer within 20 s" in caplog.text
+
+
+async def test_a_gang_is_not_removed_if_the_cluster_does_not_answer_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(gang: str) -> None:
+        raise ClusterError("the Ray cluster did not answer within 20 s")
+
+    cluster = Cluster(Settings(data_dir=tmp_path, ray_address="127.0.0.1:1"))
+    cluster._supervisors["shardyard-job-1-1"] = SupervisorHandle(Hanging())
+    monkeypatch.setattr(ray_cluster, "remove_gang", silent)
+    with pytest.raises(ClusterError, match="the Ray cluster did not answer"):
+        await cluster.close_gang("shardyard-job-1-1")

@@ -52,6 +52,11 @@ def test_a_clone_has_the_text_and_the_values_of_the_command_line(
     assert "name: tiny-clone  # the smallest\n" in text and "steps: 30\n" in text
     assert run(["clone", "tiny", "train.steps=30", "labels.why=longer", "--key", "k", *url]) == 0
     assert new["id"] in capsys.readouterr().out
+    client.submit(spec)
+    assert run(["clone", "tiny", "train.steps=30", "labels.why=longer", "--key", "k", *url]) == 0
+    assert new["id"] in capsys.readouterr().out
+    assert run(["clone", "tiny", "train.layout[3]=1", *url]) == 1
+    assert "no place for 'train.layout[3]'" in capsys.readouterr().err
     assert run(["clone", new["id"], "--name", "other", *url]) == 0
     assert client.job("other").labels["parent"] == new["id"]
     assert job.refresh().state == "queued"

@@ -20,11 +20,13 @@ from harness.terminal import Terminal
 from shardyard.api.cli.commands import dev
 from shardyard.api.cli.commands.dev import spec_of
 from shardyard.api.cli.main import run
-from shardyard.api.client import Client
+from shardyard.api.cli.terminal.screen import Screen
+from shardyard.api.client import Client, Unreachable
 from shardyard.service.spec import CommandSpec
 from shardyard.workers.program import jupyter_server
 
 from ...conftest import Gang, Plane, running_job
+from ..conftest import Restart
 
 CLI = [sys.executable, "-m", "shardyard.api.cli"]
 
@@ -128,6 +130,27 @@ def test_a_session_waits_for_its_job_and_is_found_by_its_name(
                     assert again.ends() == 0
         assert run(["dev", "--name", "mine", "--stop"]) == 0
         assert client.job("mine").state == "cancelling"
+
+
+def test_a_restart_of_the_control_plane_is_waited_out(
+    allowed: Plane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(allowed.url) as client:
+        job = client.submit(spec_of("dev", 1, on_gpus=False, idle_s=1.0, code=None, env=None))
+        gang = Gang(allowed, job.id)
+
+        def run_it() -> None:
+            gang.state("starting")
+            gang.state("running")
+
+        restart = Restart(dev, allowed, run_it, monkeypatch)
+        dev._wait_until_running(Screen(), client, job)
+        assert restart.is_over
+        client._patience_s = 0.0
+        Restart(dev, allowed, lambda: None, monkeypatch)
+        with pytest.raises(Unreachable):
+            dev._wait_until_running(Screen(), client, job)
+    assert f"It still waits. End it with: shardyard cancel {job.id}" in capsys.readouterr().err
 
 
 def test_jupyter_of_a_session_is_served_on_this_machine_with_its_token(

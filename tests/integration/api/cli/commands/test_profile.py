@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.api.cli.commands import profile as command
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
 from ...conftest import Gang, Plane, running_job, until
+from ..conftest import Restart
 
 pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
@@ -77,3 +79,17 @@ def test_a_profile_that_fails_says_why_and_is_an_error(
     assert "Rank 1 was not profiled: the kernel forbids it." in capsys.readouterr().err
     assert run(["profile", "tiny", "--rank", "9"]) == 1
     assert "Name one from 0 to 1." in capsys.readouterr().err
+
+
+def test_a_restart_of_the_control_plane_is_waited_out(
+    running: tuple[str, Gang], plane: Plane, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, gang = running
+
+    def report() -> None:
+        asked = client.profiles(job).items[0].id
+        found = {"rank": 0, "profile": "stacks", "done": True, "message": "so", "file": file("profiles/one.txt")}
+        gang.emit(("profile", {"id": asked, **found}))
+
+    restart = Restart(command, plane, report, monkeypatch)
+    assert run(["profile", job]) == 0 and restart.is_over

@@ -11,11 +11,13 @@ import pytest
 from harness.patience import PATIENCE_S
 from harness.trace_events import trace_events, trace_part
 
+from shardyard.api.cli.commands import trace as command
 from shardyard.api.cli.main import run
 from shardyard.api.cli.terminal.event_lines import remark
 from shardyard.api.client import Client
 
 from ...conftest import Gang, Plane, running_job, until
+from ..conftest import Restart
 
 pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
@@ -110,6 +112,14 @@ def test_a_trace_that_fails_says_why_and_is_an_error(
     assert run(["trace", job, "--show", failed.id, "--json"]) == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["trace"]["message"] == "repaired" and printed.err == ""
+
+
+def test_a_restart_of_the_control_plane_is_waited_out(
+    running: tuple[str, Gang], plane: Plane, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, gang = running
+    restart = Restart(command, plane, lambda: gang.emit(*trace_events(client.traces(job).items[0].id)), monkeypatch)
+    assert run(["trace", job]) == 0 and restart.is_over
 
 
 def test_a_list_of_traces_names_the_command_for_its_next_page(

@@ -1,13 +1,82 @@
-"""How long a client waits for a control plane that does not answer, and how often it asks whether something has ended."""
+"""How long a client waits for a control plane that does not answer, where it finds it then, and how often it asks for an end."""
 
+import hashlib
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from shardyard.api import pidfile
 from shardyard.api.client import AsyncClient
 from shardyard.api.client.transport import ApiError, Unreachable, WaitTimeout
+
+_FILE = b"the file"
+_ANSWERS = {
+    "/healthz": b'{"status": "ok"}',
+    "/readyz": b'{"status": "ready", "checks": {}}',
+    "/v1/nodes": b'{"items": [], "next": null}',
+    "/v1/jobs/j/artifacts/out": _FILE,
+}
+
+
+class Plane(BaseHTTPRequestHandler):
+    """What a control plane answers."""
+
+    def do_GET(self) -> None:
+        content = _ANSWERS[self.path.partition("?")[0]]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def restarted_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A control plane's address, which the data folder does not name yet: it names one at which nothing listens."""
+    monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path))
+    monkeypatch.delenv("SHARDYARD_URL", raising=False)
+    pidfile.write(tmp_path, pidfile.Control.of_this_process("http://127.0.0.1:1"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Plane) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "call", [AsyncClient.nodes, lambda client: client.download_artifact("j", "out", "file")], ids=["call", "download"]
+)
+async def test_a_call_goes_to_the_address_after_a_restart(
+    call: Callable[[AsyncClient], Awaitable[object]], restarted_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with AsyncClient() as client, AsyncClient("http://127.0.0.1:1") as named:
+        pidfile.write(tmp_path, pidfile.Control.of_this_process(restarted_at))
+        await call(client)
+        assert client.url == restarted_at
+        with pytest.raises(Unreachable):
+            await call(named)
+
+
+async def test_a_control_plane_that_did_not_answer_is_looked_for_again(restarted_at: str, tmp_path: Path) -> None:
+    async with AsyncClient() as client, AsyncClient() as other:
+        pidfile.write(tmp_path, pidfile.Control.of_this_process(restarted_at))
+        assert [await client.alive(), await client.alive()] == [False, True]
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1\b"):
+            await other.readiness()
+        assert (await other.readiness()).status == "ready"
 
 
 @pytest.mark.parametrize(
@@ -37,10 +106,10 @@ async def test_an_outage_is_waited_out_though_a_proxy_answers(
 
     async with AsyncClient("http://127.0.0.1:9", patience_s=60.0) as client:
         if passes:
-            assert await client._retry_unreachable(request) == "the answer"
+            assert await client.retry_unreachable(request) == "the answer"
         else:
             with pytest.raises(ApiError) as raised:
-                await client._retry_unreachable(request)
+                await client.retry_unreachable(request)
             assert raised.value is error and len(answers) == 2
 
 
