@@ -10,6 +10,7 @@ pipeline split → tensor → context → experts → fp8 → recompute → comp
 - Activation offload wraps both, so that a block that recomputes moves only its input.
 - Parameters are allocated before data parallelism, which shards them (stage 3 block by block, so that no rank ever holds the whole
   model). Its hooks are outside all wrapped forwards, so that parameters are there when a block runs, and when it runs again.
+- After it has reduced, tensor ranks share the sums of what they hold whole, and then stages add up those of tied weights.
 
 The values come last, into the param shards: a rank draws, reads or restores only what it holds.
 """
@@ -62,6 +63,7 @@ from .pipeline_parallel.tied_weights import held_by_several, share, sum_tied_gra
 from .precision import Precision
 from .runner import Runner
 from .tensor_parallel.apply import apply_tensor
+from .tensor_parallel.whole_gradients import share_whole_grads
 
 #: Called with a parameter and this rank's part of it, before it is rounded to the compute dtype.
 Keep = Callable[[Parameter, torch.Tensor], None]
@@ -124,7 +126,7 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     chunked = recipe.loss_chunk and leave_heads(parts, recipe.loss, mesh, recipe.loss_chunk)
     loss = chunked or recipe.loss
     own = _apply_data(parts, recipe, mesh)
-    data = sum_tied_grads(own, parts, mesh)
+    data = sum_tied_grads(share_whole_grads(own, mesh), parts, mesh)
     if mesh.layout.stages > 1:
         assert costs is not None
         microbatches, how = recipe.batch.microbatches, Split(costs, recipe.shapes)

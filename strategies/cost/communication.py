@@ -19,6 +19,9 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   all-to-all between shards, so there its output is gathered, and so is its gradient. A tied one's output is reduce-scattered, and
   its gradient gathered. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced, by ZeRO-2 and 3 with each
   micro-batch.
+- with more than two replicas the first tensor rank sends the reduced gradients of what is sharded over none of them, of norms and routers,
+  to the others once per step: n(t−1)/t elements in the dtype of the values that are kept, of n that a rank has after ZeRO. With sharding
+  groups it does so if there are more than two of them, or more than two replicas in each.
 - tensor on a grid: `grid_traffic.py`.
 - full recompute repeats what a block sends before its last reduction: two gathers and one reduction, or one all-reduce.
 - Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward. Key heads
@@ -39,7 +42,7 @@ from dataclasses import dataclass
 
 from ..context_axes import key_copies, windows
 from ..layout import divides_hidden, own_clocks
-from . import cube_traffic, first_rank, grid_traffic, parameter_server, zero_plus_plus
+from . import cube_traffic, first_rank, grid_traffic, parameter_server, whole_gradients, zero_plus_plus
 from .estimate import Setting, axis_names, strides
 from .model_shape import Weight
 
@@ -234,6 +237,8 @@ def _tensor(setting: Setting) -> Sent:
     again = full * sum(count for _, count in first_rank.recomputed(setting))
     loss = (3 + setting.smoothing) * 2 * tokens * f * last
     columns, rows = (0, 1) if decoder.tied else (1, 0)  # of the embedding
+    whole = whole_gradients.elements(setting, whole_gradients.in_one_dimension)
+    yield "broadcast", _moved("gradients of what is whole", whole * f, setting.master)
     if not layout.sequence:
         yield "all_reduce", _moved("4 × 2nf per block", (4 * blocks + again + last + rows) * 2 * n * f, c)
         yield "all_reduce", _moved("loss", loss, wide)

@@ -16,6 +16,8 @@ and gate and up):
   once per micro-batch. LayerNorm has twice as many of each.
 - biases: the gradients of the rank's own, once per micro-batch, in all-reduces along the depth and along the line of outputs.
 - norms of heads: the same along all three lines, whole.
+- with more than two replicas, once per step the first rank's reduced gradients of these parameters along the same lines, n(l−1)/l of the n
+  that a rank has after ZeRO.
 - the loss: along the column line 1 and then 2 numbers per token (3 with label smoothing).
 - full recompute repeats what a block sends forward.
 - a pipeline: as of a grid, see `grid_traffic.py`. Both halves of a backward pass gather the gradients of outputs.
@@ -33,10 +35,12 @@ from .grid_traffic import (
     biases_out_of,
     gradients_of_copies,
     gradients_of_norms,
+    reduced_gradients,
     sums_of_norms,
     widest,
 )
 from .model_shape import share
+from .whole_gradients import between_layers, into_a_block, is_vector
 
 
 def along_depth(setting: Setting) -> Iterator[Part]:
@@ -55,6 +59,7 @@ def along_depth(setting: Setting) -> Iterator[Part]:
     yield from _positions(setting, share(of.positions, side, 0))
     yield from _norms(setting)
     yield from gradients_of_copies(setting, biases_into(setting) + biases_out_of(setting))
+    yield from reduced_gradients(setting, is_vector)
 
 
 def along_row(setting: Setting) -> Iterator[Part]:
@@ -73,6 +78,7 @@ def along_row(setting: Setting) -> Iterator[Part]:
     yield Part("reduce_scatter", "N·in · g and N·out · g per layer", summed, c)
     yield Part("all_reduce", "norms", sums_of_norms(setting) * 2 * tokens / side, widest(setting))
     yield from gradients_of_copies(setting, biases_into(setting))
+    yield from reduced_gradients(setting, into_a_block)
 
 
 def along_column(setting: Setting) -> Iterator[Part]:
@@ -90,6 +96,7 @@ def along_column(setting: Setting) -> Iterator[Part]:
     yield from _positions(setting, share(share(of.positions, side, 0), side, 0))
     yield from _norms(setting)
     yield from gradients_of_copies(setting, biases_out_of(setting))
+    yield from reduced_gradients(setting, between_layers)
 
 
 def _positions(setting: Setting, rows: int) -> Iterator[Part]:

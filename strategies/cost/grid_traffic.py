@@ -13,6 +13,8 @@ a weight of in × out elements:
   per micro-batch. LayerNorm has twice as many of each.
 - biases: along the column the gradients of the rank's own, once per micro-batch, in all-reduces.
 - norms of heads: the same along row and column, whole.
+- with more than two replicas, once per step the first rank's reduced gradients: along the column those of norms and biases, n·f of the n
+  that a rank has after ZeRO, and along both lines those of norms of heads.
 - the loss: along the row 1 and then 2 numbers per token (3 with label smoothing).
 - full recompute repeats what a block sends forward.
 - in a pipeline the blocks are those of rank 0's stages. Head, last norm and loss are among them only where stages go down the ranks and
@@ -23,12 +25,13 @@ Between grids (Wang et al., 2105.14500) gradients alone are sent, once per step,
 A broadcast and a reduction of n elements are n·f each, the mean over ranks, as `telemetry/comm_counter.py` counts them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from . import first_rank
 from .estimate import Setting
-from .model_shape import share
+from .model_shape import Weight, share
+from .whole_gradients import elements, is_copied, is_vector
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ def along_row(setting: Setting) -> Iterator[Part]:
     yield Part("all_reduce", "norms", sums_of_norms(setting) * 2 * tokens, wide)
     yield Part("all_reduce", "loss", head * (3 + setting.smoothing) * 2 * tokens, wide)
     yield from gradients_of_copies(setting, 0)
+    yield from reduced_gradients(setting, is_copied)
 
 
 def along_column(setting: Setting) -> Iterator[Part]:
@@ -71,6 +75,7 @@ def along_column(setting: Setting) -> Iterator[Part]:
     yield Part("reduce", "embedding", table + positions, wide)
     yield Part("all_reduce", "norms", gradients_of_norms(setting) * 2 * own * each, wide)
     yield from gradients_of_copies(setting, biases_into(setting) + biases_out_of(setting))
+    yield from reduced_gradients(setting, is_vector)
 
 
 def _fraction(setting: Setting) -> float:
@@ -131,3 +136,10 @@ def gradients_of_copies(setting: Setting, biases: int) -> Iterator[Part]:
         yield Part("all_reduce", "biases", biases * each, setting.compute)
     if of.head_norms:
         yield Part("all_reduce", "norms of heads", 2 * (of.query // of.heads) * each, setting.compute)
+
+
+def reduced_gradients(setting: Setting, is_whole: Callable[[Weight], bool]) -> Iterator[Part]:
+    """The reduced gradients of parameters for which `is_whole`, which the first rank of a line sends to the others."""
+    yield Part(
+        "broadcast", "gradients of what is whole", elements(setting, is_whole) * _fraction(setting), setting.master
+    )

@@ -1,13 +1,14 @@
 """What NCCL would send.
 
 For gradients and parameters of ZeRO: 2Ψ(N−1)/N elements, of stage 3 3Ψ(N−1)/N, gradients in the dtype of sums. Between the parts of an
-embedding that tensor ranks share: its columns for their positions.
+embedding that tensor ranks share: its columns for their positions. Along the lines of a grid and a cube: reduced gradients, too.
 """
 
 from typing import Any
 
 import pytest
 from harness.dry_run import SPEC, DryRunner
+from harness.layouts import CUBE, GRID
 
 from shardyard.strategies.cost.communication import traffic
 from shardyard.strategies.cost.estimate import Setting
@@ -56,6 +57,26 @@ def test_an_embedding_exchanges_columns_for_positions(dry: DryRunner) -> None:
     assert expected == sent
     (meetings,) = found.meetings.values()
     assert sum(one.what.startswith("shard_dim_alltoall") for one in meetings) == 3  # a validation batch has one
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"tensor": CUBE},
+        pytest.param({"tensor": CUBE, "zero": 2}, marks=pytest.mark.full),
+        pytest.param({"tensor": GRID, "zero": 1}, marks=pytest.mark.full),
+    ],
+    ids=str,
+)
+def test_the_lines_of_grids_and_cubes_share_the_sums_of_what_they_hold_whole(
+    layout: dict[str, Any], dry: DryRunner
+) -> None:
+    layout = {**layout, "data": 3}
+    changes = {"model": {"family": "gpt2", "layers": 2, "dim": 64, "heads": 4, "hidden": 128}, "global_batch": 24}
+    sent = _sent(dry.report(layout, **changes))
+    expected = {flow: size for flow, size in _expected(layout, **changes).items() if flow[1] != "all_reduce"}
+    assert expected == pytest.approx(sent)
+    assert sent["tensor_row", "broadcast"]
 
 
 def _sent(found: DryRun) -> dict[tuple[str, str], float]:

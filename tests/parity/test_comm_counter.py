@@ -11,6 +11,7 @@ Every other axis: with B rows of s tokens on a replica, width d, L blocks, n = B
 - Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward: 2nf per block.
 - ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their gradients (4n).
   A double ring's W windows send W − 1 of these R − 1 messages to each other. An all-gather and a reduce-scatter send the same elements.
+- with more than two replicas the first tensor rank sends the gradients of norms and routers, n(t−1)/t of the n that a rank has after ZeRO.
 - experts: rows go to their experts and back, forward and backward; all that leave a rank, 4·k·B·s·d·(E−1)/E with every expert chosen.
 - pipeline: each boundary between ranks carries n forward and n back.
 """
@@ -273,6 +274,36 @@ def test_tensor_ranks_move_their_own_cut(zero: int, times: int, root: Path, make
     found, psi = probe(layout, root, make_spec)
     norms = (2 * L + 1) * D
     assert moved(found)[0] == times * ((psi - norms) / 2 + norms) / 2
+
+
+#: Layout, and elements of a norm that a rank sends: 0 where no more than two gradients are added up at a time.
+WHOLE = [
+    ({"data": 3, "zero": 1}, 11),
+    ({"data": 2, "zero": 1}, 0),
+    ({"data": 4}, D),
+    ({"data": 4, "zero": 2, "micro_batch": 1}, D // 4),
+    ({"data": 4, "zero": 3, "micro_batch": 1}, D // 4),
+    ({"data": 4, "zero": 3, "shard": 2}, 0),
+    ({"data": 2, "context": 2, "zero": 1}, D // 4),
+]
+
+
+@pytest.mark.parametrize(("layout", "of_a_norm"), WHOLE, ids=str)
+def test_tensor_ranks_send_the_gradients_of_norms_once_a_step(
+    layout: dict[str, Any], of_a_norm: int, root: Path, make_spec: Make
+) -> None:
+    found, _ = probe({**layout, "tensor": 2}, root, make_spec)
+    assert elements(found, "tensor").get("broadcast", 0) == (2 * L + 1) * of_a_norm / 2
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_tensor_ranks_send_the_gradients_of_routers_as_the_optimizer_reads_them(
+    precision: str, root: Path, make_spec: Make
+) -> None:
+    model = {**LLAMA, "family": "moe", "experts": 4, "top_k": 2}
+    found, _ = probe({"data": 4, "expert": 2, "tensor": 2}, root, make_spec, model=model, precision=precision)
+    sent = (2 * L + 1) * D + L * 4 * D
+    assert found["traffic"]["tensor"]["broadcast"] == {"calls": 1, "elements": sent / 2, "bytes": 4 * sent / 2}
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2])

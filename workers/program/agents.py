@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -75,12 +75,14 @@ class Agents:
         on_metrics: Callable[[list[MetricBlock]], None],
         on_request: OnRequest | None = None,
         artifacts: ArtifactUploads | None = None,
+        numbered: Sequence[int] = (),
     ) -> None:
         """The first two are called on threads of their connections: `on_metrics` with what processes log, `on_request` with their requests.
 
-        `artifacts`: takes the files that they log.
+        `artifacts`: takes the files that they log. `numbered`: the gang's ranks in the order of the program's; empty: they are the same.
         """
         self._on_metrics, self._on_request, self._artifacts = on_metrics, on_request, artifacts
+        self._numbered = numbered
         self.recorders = Recorders()
         self._requests: dict[int, float] = {}  # thread → when the request began that it carries out
         self._waiting: list[socket.socket] = []  # other ranks' trainer processes, whose program this one has started
@@ -137,11 +139,17 @@ class Agents:
         answer = _first_answer(known, pid)
         if known and answer is None:
             return {}
-        found = facts_of(answer or {"stacks": [], "dumps": [], "groups": {}})
+        found = facts_of(self._of_gang(answer) if answer else {"stacks": [], "dumps": [], "groups": {}})
         if answer is not None and self._is_saving():
             found |= {"idle_s": 0.0}
         of_driver = _first_answer(drivers, pid, deadline)
         return found if of_driver is None else found | {"stacks": [*found["stacks"], *of_driver["stacks"]]}
+
+    def _of_gang(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """A process's answer, with the gang's ranks in the groups."""
+        known = dict(enumerate(self._numbered))
+        groups = {name: [known.get(rank, rank) for rank in ranks] for name, ranks in answer["groups"].items()}
+        return answer | {"groups": groups}
 
     def close(self) -> None:
         self.finish()
@@ -300,9 +308,10 @@ def listening(
     on_metrics: Callable[[list[MetricBlock]], None],
     on_request: OnRequest | None = None,
     artifacts: ArtifactUploads | None = None,
+    numbered: Sequence[int] = (),
 ) -> Iterator[Agents]:
     """Agents that are closed at the end."""
-    with contextlib.closing(Agents(on_metrics, on_request, artifacts)) as agents:
+    with contextlib.closing(Agents(on_metrics, on_request, artifacts, numbered)) as agents:
         yield agents
 
 

@@ -31,7 +31,7 @@ MOST_WAITING: Final = 64
 MOST_WAITING_BYTES: Final = 2 << 30
 #: Seconds that a call waits for room. Later calls do not wait until there is some.
 ROOM_S: Final = 10.0
-#: Seconds to store what waits when the program has ended, and when its job is to end.
+#: Seconds to store what waits when the program has ended, and when its job is cancelled.
 FLUSH_S: Final = 120.0
 STOP_S: Final = 2.0
 #: The same for a rank whose failure must be known before that of another one is acted on (`ROOT_CAUSE_S` of the supervisor's repair.py).

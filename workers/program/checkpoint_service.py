@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -54,8 +55,19 @@ _SPARE_BYTES: Final = 256 << 20
 Answer = dict[str, Any]
 
 
+@dataclass
+class _Start:
+    """What this rank's program has asked for since its launcher last started it. Earlier parts and answers count for nothing."""
+
+    meeting: RankMeeting
+    saved: dict[int, str] = field(default_factory=dict)  # the newest step that all ranks saved → this rank's content
+    unpublished: dict[int, list[Part]] = field(default_factory=dict)  # a step with all parts here, but no manifest
+    #: Of each trainer that has asked; of None: the program.
+    resumed: dict[int | None, SavedByProgram | None] = field(default_factory=dict)
+
+
 class CheckpointService:
-    """Answers one rank's requests, one at a time. Copies that it fetched stay until `close`."""
+    """Answers one rank's requests, one at a time. Copies that it fetched stay until the launcher's next start, or `close`."""
 
     def __init__(self, program: Program, meeting: RankMeeting, emit: EmitEvent) -> None:
         self._program, self._meeting, self._emit = program, meeting, emit
@@ -65,11 +77,8 @@ class CheckpointService:
         self._lock = threading.Lock()
         self._copies = ExitStack()
         self._held: set[Path] = set()  # of this rank
-        self._saved: dict[int, str] = {}  # the newest step that all ranks saved → the content of this rank's part
-        self._unpublished: dict[int, list[Part]] = {}  # a step of which this rank has all parts, but no manifest
-        self._resumed: dict[
-            int | None, SavedByProgram | None
-        ] = {}  # of each trainer that has asked; of None: the program
+        self._starts: dict[int, _Start] = {}  # by the launcher's count of restarts
+        self._start: _Start  # that of the request which is carried out
         self._folder: Folder | None = None
 
     def close(self) -> None:
@@ -80,6 +89,7 @@ class CheckpointService:
         """Carry out a request. `handles`: descriptors that came with it. Every failure becomes the answer's `error`."""
         try:
             with self._lock:
+                self._start = self._after(int(request.get("restarts", 0)))
                 if "save" in request:
                     return self._save(request["save"], handles)
                 if "adopt" in request:
@@ -100,6 +110,15 @@ class CheckpointService:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             return {"error": f"the request cannot be read: {error!r}; use one version of Shardyard."}
 
+    def _after(self, restarts: int) -> _Start:
+        """What was asked after this many restarts by the launcher, which has ended the processes before."""
+        if restarts not in self._starts:
+            if restarts > max(self._starts, default=restarts):
+                self._copies.close()
+                self._held.clear()
+            self._starts[restarts] = _Start(self._meeting.after(restarts))
+        return self._starts[restarts]
+
     # Saving.
 
     def _save(self, request: dict[str, Any], handles: list[int]) -> Answer:
@@ -108,16 +127,16 @@ class CheckpointService:
             raise CheckpointError(f"step is {step}; a step is between 0 and {MOST_STEP:,}.")
         files = [Source(request["path"], handles[0])] if handles else sources(Path(request["path"]))
         root, began = self._root(), time.monotonic()
-        self._meeting.claim(step, every)
+        self._start.meeting.claim(step, every)
         path = folder(root, step)
         part = _tried(lambda: write_part(path, self._meeting.rank, files))
         parts = [part]
         if every:
             self._gather(path, step, part)
-            parts = self._unpublished.get(step, [])
+            parts = self._start.unpublished.get(step, [])
         if parts:
             self._publish(step, kind, parts, began, _tried(lambda: self._newest_of_others(None)))
-            self._unpublished.clear()
+            self._start.unpublished.clear()
         return {"path": str(path)}
 
     def _adopt(self, where: str, step: int, trainer: int) -> Answer:
@@ -131,7 +150,7 @@ class CheckpointService:
             step += 1
         if not 0 <= step <= MOST_STEP:
             raise CheckpointError(f"step is {step}; a step is between 0 and {MOST_STEP:,}.")
-        self._meeting.claim(step, every=False)
+        self._start.meeting.claim(step, every=False)
         path = folder(root, step)
         part = _tried(lambda: adopt_part(path, self._meeting.rank, folder_at(where), trainer))
         self._publish(step, "files", [part], began, others)
@@ -149,18 +168,18 @@ class CheckpointService:
 
     def _gather(self, path: Folder, step: int, part: Part) -> None:
         """Add this rank's part to those of all. Raises CheckpointMismatch."""
-        if step in self._saved:
+        if step in self._start.saved:
             self._refuse_other(path, step, part)
             return
-        self._saved = {step: part.content}
-        gathered = self._meeting.gather(step, json.dumps(part.to_json()))
+        self._start.saved = {step: part.content}
+        gathered = self._start.meeting.gather(step, json.dumps(part.to_json()))
         if gathered is not None:
-            self._unpublished = {step: [Part.from_json(json.loads(one)) for one in gathered]}
+            self._start.unpublished = {step: [Part.from_json(json.loads(one)) for one in gathered]}
 
     def _refuse_other(self, path: Folder, step: int, part: Part) -> None:
         """This rank has saved the step already. The same once more changes nothing. Raises CheckpointMismatch."""
         discard(path, [file.name for file in part.files])
-        if self._saved[step] != part.content:
+        if self._start.saved[step] != part.content:
             rank = self._meeting.rank
             raise CheckpointMismatch(
                 f"rank {rank} has saved other content as step {step} already; save a new step with another number."
@@ -168,8 +187,8 @@ class CheckpointService:
 
     def _publish(self, step: int, kind: Kind, parts: list[Part], began: float, others: set[int]) -> None:
         """Make the parts a checkpoint. `others`: steps of which retention spares the checkpoints."""
-        resumed = {of: one.step for of, one in self._resumed.items() if one is not None}
-        spared = others | {own for of, own in resumed.items() if not self._meeting.all_fetched(of)}
+        resumed = {of: one.step for of, one in self._start.resumed.items() if one is not None}
+        spared = others | {own for of, own in resumed.items() if not self._start.meeting.all_fetched(of)}
         done = _tried(lambda: publish(self._root(), step, kind, parts, self._program.keep, spared))
         seconds = time.monotonic() - began
         event = CheckpointEvent(
@@ -187,9 +206,9 @@ class CheckpointService:
 
     def _resume(self, rank: int | None, trainer: int | None) -> Answer:
         """The newest checkpoint of a trainer of Ray Train; of None: the newest of all."""
-        if trainer not in self._resumed:
-            self._resumed[trainer] = self._chosen(trainer)
-        if (saved := self._resumed[trainer]) is None:
+        if trainer not in self._start.resumed:
+            self._start.resumed[trainer] = self._chosen(trainer)
+        if (saved := self._start.resumed[trainer]) is None:
             return {"step": None}
         part = saved.part(rank, self._meeting.rank)
         place = self._fetched(saved, part)
@@ -200,15 +219,15 @@ class CheckpointService:
         """Agree with the other ranks on the newest checkpoint that is valid."""
         number, before = 0, None
         while True:
-            choice = self._meeting.picked(number, partial(self._pick, before, trainer), trainer)
+            choice = self._start.meeting.picked(number, partial(self._pick, before, trainer), trainer)
             if choice is None:
                 return None
             saved = _tried(partial(read_program, folder_at(choice["where"])))
             valid = self._is_valid(saved, choice["own"])
-            if len(saved.parts) == 1 or self._meeting.agree(number, valid):
+            if len(saved.parts) == 1 or self._start.meeting.agree(number, valid):
                 if not valid:
                     raise CheckpointCorrupt(f"{saved.folder} cannot be read here as another rank has read it.")
-                self._meeting.fetched(trainer)
+                self._start.meeting.fetched(trainer)
                 if choice["own"]:
                     with contextlib.suppress(OSError):
                         note_valid(saved.folder)
@@ -216,11 +235,14 @@ class CheckpointService:
             number, before = number + 1, choice
 
     def _is_valid(self, saved: SavedByProgram, own: bool) -> bool:
-        """Whether this rank's part is valid. It is fetched. Without a part of its number the rank reads none yet."""
-        if len(saved.parts) > 1 and self._meeting.rank not in saved.parts:
-            return True
+        """Whether this rank's part is valid, which is fetched, and its share of the parts whose ranks there are no longer."""
+        rank, world = self._meeting.rank, self._meeting.world
         try:
-            self._fetched(saved, saved.part(None, self._meeting.rank))
+            for part in sorted(saved.parts):
+                if part == rank or len(saved.parts) == 1:
+                    self._fetched(saved, part)
+                elif part % world == rank:
+                    self._check(saved, part)
         except CheckpointCorrupt as error:
             if not own:
                 self._warn(error, None)
@@ -228,6 +250,19 @@ class CheckpointService:
             self._skip(error, saved.folder)
             return False
         return True
+
+    def _check(self, saved: SavedByProgram, part: int) -> None:
+        """Read a part, which the program may ask for later, and keep nothing. Raises CheckpointCorrupt, StorageError, EndRequested."""
+
+        def look() -> None:
+            if self._meeting.is_to_stop():
+                raise EndRequested
+
+        for name in saved.parts[part].values():
+            if not _tried(partial(_is_intact, saved, name, look)):
+                raise CheckpointCorrupt(
+                    f"{saved.folder} is corrupt: {name} does not match its checksum; use an older checkpoint."
+                )
 
     def _pick(self, before: dict[str, Any] | None, trainer: int | None) -> dict[str, Any] | None:
         """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid."""
@@ -294,6 +329,17 @@ def answering(program: Program, meeting: RankMeeting, emit: EmitEvent) -> Iterat
     """A service that is closed at the end."""
     with contextlib.closing(CheckpointService(program, meeting, emit)) as service:
         yield service
+
+
+def _is_intact(saved: SavedByProgram, name: str, beat: Callable[[], None]) -> bool:
+    """Whether a stored file is as it was saved. Raises StorageError, and what `beat` raises."""
+    file = saved.manifest.files[name]
+    try:
+        return saved.folder.sha256(name, file.bytes, beat) == file.sha256
+    except StorageError:
+        raise
+    except OSError:
+        return False
 
 
 def _tried(do: Callable[[], T]) -> T:

@@ -20,6 +20,10 @@ from .report_socket import LOCAL, socket_name
 STAGING: Final = "SHARDYARD_STAGING"
 #: File of a state.
 STATE: Final = "state.pt"
+#: Variables of torchrun: how often it has started its ranks again, which each of several counts for itself, and how many there are.
+#: Where the job starts each rank itself they are constant.
+RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
+LAUNCHERS: Final = "GROUP_WORLD_SIZE"
 
 
 class CheckpointFailed(RuntimeError):
@@ -79,8 +83,9 @@ def checkpoint(
 def resume(*, rank: int | None = None, folder: str | os.PathLike[str] = "checkpoints") -> Checkpoint | None:
     """The newest complete checkpoint of the job, or of the one that it continues (`resume_from`); None: the program starts afresh.
 
-    In a job it is the same on all ranks, and stays the same until the program starts again. Call it on all ranks if all saved a part.
-    `rank`: whose part, if the ranks are others now; None: this rank's. `folder`: where it is outside a job. Raises CheckpointFailed.
+    In a job it is the same on all ranks, and stays the same until the job or torchrun starts them again. Call it on all ranks if all
+    saved a part. `rank`: whose part, if the ranks are others now; None: this rank's. `folder`: where it is outside a job.
+    Raises CheckpointFailed.
     """
     found = _send({"resume": {"rank": rank}}, folder)
     return None if found["step"] is None else Checkpoint(found)
@@ -97,13 +102,20 @@ def _written(state: Mapping[str, Any]) -> Iterator[IO[bytes]]:
             torch.save(state, file)
             file.flush()
             torch.load(f"/proc/self/fd/{file.fileno()}", map_location="cpu", weights_only=True, mmap=True)
-        except OSError as error:
-            raise CheckpointFailed(f"the state could not be written: {error}; make room for it.") from error
         except Exception as error:
+            if (of_disk := _os_error(error)) is not None:
+                raise CheckpointFailed(f"the state could not be written: {of_disk}; make room for it.") from error
             why = str(error).partition("\n")[0]
             remedy = "keep tensors, numbers, texts, lists and mappings in it, or save a file of your own"
             raise CheckpointFailed(f"the state cannot be read again without running code: {why}; {remedy}.") from error
         yield file
+
+
+def _os_error(error: BaseException | None) -> OSError | None:
+    """The error itself, or the one from which it follows: torch raises RuntimeError where a file cannot be written."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _send(request: dict[str, Any], folder: str | os.PathLike[str], *handles: int) -> dict[str, Any]:
@@ -115,9 +127,14 @@ def _send(request: dict[str, Any], folder: str | os.PathLike[str], *handles: int
         found = answer(Path(folder).absolute(), request, list(handles))
     else:
         try:
-            found = rank_request.answer(name, request, handles)
+            found = rank_request.answer(name, request | {"restarts": _restarts()}, handles)
         except (OSError, ValueError) as error:
             raise CheckpointFailed(f"the rank's own process does not answer ({error!r}); it may be ending.") from error
     if "error" in found:
         raise CheckpointFailed(found["error"])
     return found
+
+
+def _restarts() -> int:
+    text = os.environ.get(RESTARTS, "") if os.environ.get(LAUNCHERS) == "1" else ""
+    return int(text) if text.isdecimal() else 0

@@ -11,7 +11,6 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -49,12 +48,14 @@ from .environment import environment, of_driver, of_node, of_rank
 from .event_follower import following
 from .metric_batch import OnMetrics
 from .mlflow_server import serving
+from .node_exchange import numbered_ranks, values_of_node
 from .preparation import ProgramFailed, Ranks, Start, cannot_start, prepared, wait_for_others
 from .program import Program
 from .program_end import end_like
 from .rank_meeting import RankMeeting
 from .ray_cluster import RayCluster, RayNodeFailed, ray_cluster
 from .ray_train_service import RayTrainService
+from .reserved_port import reserved_port
 from .shared_folder import EndRequested
 
 #: Seconds that a program has after SIGTERM.
@@ -95,23 +96,25 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         program = Program.from_json(run)
     store = _store(coords)
     on_metrics = partial(_emit_metrics, coords, emit)
-    meeting = RankMeeting(store, coords.rank, coords.world_size, lambda: instruments.stop_request() != StopRequest.NO)
+    numbered = numbered_ranks(program, store, coords)
+    rank = numbered.index(coords.rank)  # as the program has it
+    meeting = RankMeeting(store, rank, coords.world_size, lambda: instruments.stop_request() != StopRequest.NO)
     uploads = _uploads(program, store, coords, emit)
     with (
         answering(program, meeting, emit) as service,
-        listening(on_metrics, RayTrainService(program, service, meeting, emit).answer, uploads) as agents,
+        listening(on_metrics, RayTrainService(program, service, meeting, emit).answer, uploads, numbered) as agents,
         ExitStack() as served,
     ):
         reports = _Reports(agents, on_metrics, uploads, store, served)
         instruments.pending_profile.deliver_to(partial(agents.recorders.record, emit))
         sockets = [agents.name]
         if program.per_node:
-            sockets = _of_node(store, coords, "agents", agents.name)
-        devices = ",".join(_of_node(store, coords, "gpus", _own_gpu())) if coords.device == "cuda" else None
+            sockets = values_of_node(store, coords, "agents", agents.name)
+        devices = ",".join(values_of_node(store, coords, "gpus", _own_gpu())) if coords.device == "cuda" else None
         if program.per_node and coords.local_rank > 0:
             _follow(sockets[0], reports, emit, instruments)
             return store
-        own = _own_variables(program, store, coords)
+        own = _own_variables(program, store, coords, served)
         base = dict(os.environ)
         name_interface(coords.interface, base)
         ranks = Ranks(store, coords, emit, partial(_is_to_stop, instruments))
@@ -260,7 +263,7 @@ def _flush(reports: _Reports, instruments: Instruments, *, failed: bool = False)
         with contextlib.suppress(RuntimeError):
             store.add(_FAILED, 1)
     is_hurried = others_failed if failed else lambda: False
-    uploads.flush(lambda: instruments.stop_request() != StopRequest.NO, is_hurried)
+    uploads.flush(lambda: instruments.stop_request() == StopRequest.STOP, is_hurried)
 
 
 def _emit_metrics(coords: RankAssignment, emit: EmitEvent, blocks: list[MetricBlock]) -> None:
@@ -281,31 +284,22 @@ def _store(coords: RankAssignment) -> TCPStore:
     )
 
 
-def _of_node(store: TCPStore, coords: RankAssignment, what: str, mine: str) -> list[str]:
-    """The values of all ranks of this node, by local rank."""
-    key = f"shardyard/{what}/{coords.node_rank}/{{}}".format
-    store.set(key(coords.local_rank), mine)
-    return [store.get(key(local)).decode() for local in range(coords.local_world_size)]
-
-
 def _own_gpu() -> str:
     """Ray gives each rank one GPU. All of a node see all of them, so that `cuda:LOCAL_RANK` is the rank's own."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
-def _own_variables(program: Program, store: TCPStore, coords: RankAssignment) -> dict[str, str]:
+def _own_variables(program: Program, store: TCPStore, coords: RankAssignment, held: ExitStack) -> dict[str, str]:
     """The variables by which a program knows its place."""
     if program.ray is not None:
         return of_driver(program, coords)
-    return of_node(program, coords, _port(store, coords)) if program.per_node else of_rank(program, coords)
+    return of_node(program, coords, _port(store, coords, held)) if program.per_node else of_rank(program, coords)
 
 
-def _port(store: TCPStore, coords: RankAssignment) -> int:
-    """A port that is free on rank 0's node, for the processes that start the ranks of their nodes."""
+def _port(store: TCPStore, coords: RankAssignment, held: ExitStack) -> int:
+    """A port of rank 0's node, for the processes that start the ranks of their nodes."""
     if coords.rank == 0:
-        with socket.socket() as free:
-            free.bind(("", 0))
-            store.set("shardyard/port", str(free.getsockname()[1]))
+        store.set("shardyard/port", str(held.enter_context(reserved_port())))
     return int(store.get("shardyard/port"))
 
 

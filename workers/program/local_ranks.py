@@ -38,6 +38,7 @@ from .program import Program
 from .program_end import OF_SHELL
 from .rank_output import RankOutput
 from .report_socket import LOCAL
+from .reserved_port import reserved_port
 
 #: Where the ranks find each other.
 _HOST: Final = "127.0.0.1"
@@ -122,7 +123,7 @@ def _started(run: LocalRun, group: int, output: RankOutput, stack: ExitStack) ->
     """Rank → its process. With `per_node` the first is all that starts."""
     started = {}
     node = run.program.per_node
-    port = _free_port() if node else _store(run.ranks, stack)
+    port = stack.enter_context(reserved_port(_HOST)) if node else _store(run.ranks, stack)
     uploads = [_uploads(run) for _ in range(run.ranks)]
     for one in uploads:
         if one is not None:
@@ -187,11 +188,6 @@ def _store(ranks: int, stack: ExitStack) -> int:
     store = TCPStore(_HOST, port, ranks, is_master=True, wait_for_workers=False, master_listen_fd=handle)
     stack.callback(lambda: store)  # which lives until then
     return port
-
-
-def _free_port() -> int:
-    with socket.create_server((_HOST, 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def _wait(processes: Mapping[int, "subprocess.Popen[bytes]"], group: int, signals: _Signals, output: RankOutput) -> int:

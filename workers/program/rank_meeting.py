@@ -1,7 +1,8 @@
 """What the ranks of one generation agree on about checkpoints, through the store that rank 0's trainer process holds.
 
 Rules that it keeps: a step is saved by one rank, or by all; the last of all makes it complete; all ranks continue from the same
-checkpoint, which the first that asks picks. A new generation has a new store, so nothing of an older one counts.
+checkpoint, which the first that asks picks. A new generation has a new store, so nothing of an older one counts. Nor does what ranks
+agreed on before their launcher started them again: its count of restarts is in all keys.
 """
 
 import json
@@ -18,7 +19,6 @@ WAIT_S: Final = 3600.0
 
 _PICKING: Final = "picking"
 _FAILED: Final = "failed"
-_FETCHED: Final = "shardyard/fetched/{}".format
 _WORKER: Final = "shardyard/ray-train/{}/{}".format
 
 
@@ -39,17 +39,22 @@ class CheckpointMismatch(CheckpointError):
 
 
 class RankMeeting:
-    """One rank's place among the `world` ranks of a generation."""
+    """One rank's place among the `world` ranks of a generation. `restarts`: how often its launcher has started it again there."""
 
-    def __init__(self, store: Any, rank: int, world: int, is_to_stop: Callable[[], bool]) -> None:
+    def __init__(self, store: Any, rank: int, world: int, is_to_stop: Callable[[], bool], restarts: int = 0) -> None:
         self._store: Store = store
         self.rank, self.world = rank, world
         self.is_to_stop = is_to_stop
+        self._keys = f"shardyard/{restarts}"
+
+    def after(self, restarts: int) -> "RankMeeting":
+        """The same rank's place after this many restarts by its launcher."""
+        return RankMeeting(self._store, self.rank, self.world, self.is_to_stop, restarts)
 
     def claim(self, step: int, every: bool) -> None:
         """Declare that this rank saves the step, alone or as one of all. Raises CheckpointMismatch."""
         mine = "all" if every else f"rank {self.rank}"
-        found = self._store.compare_set(f"shardyard/saves/{step}", "", mine).decode()
+        found = self._store.compare_set(f"{self._keys}/saves/{step}", "", mine).decode()
         if found == mine:
             return
         other = "another rank with ranks='all'" if found == "all" else found
@@ -59,7 +64,7 @@ class RankMeeting:
 
     def gather(self, step: int, part: str) -> list[str] | None:
         """Publish this rank's part of a step that all save. The last rank gets the parts of all; the others None."""
-        key = f"shardyard/parts/{step}/{{}}".format
+        key = f"{self._keys}/parts/{step}/{{}}".format
         self._store.set(key(self.rank), part)
         if self._store.add(key("count"), 1) < self.world:
             return None
@@ -73,27 +78,41 @@ class RankMeeting:
         """The choice number `number`, the same on all ranks: what `pick` returns on the first that asks.
 
         `trainer`: the trainer of Ray Train for which it is; each has choices of its own, as has the program (None).
-        Raises what `pick` raises; CheckpointError where it failed on another rank, or does not end; EndRequested.
+        Raises what `pick` raises; CheckpointError where it failed on another rank meanwhile, or does not end; EndRequested.
         """
-        key, mine = f"shardyard/pick/{trainer}/{number}", f"{_PICKING} {self.rank}"
+        key, mine = f"{self._keys}/pick/{trainer}/{number}", f"{_PICKING} {self.rank}"
         found = self._store.compare_set(key, "", mine).decode()
+        if found.startswith(_FAILED):  # before this call: the storage may answer now
+            found = self._store.compare_set(key, found, mine).decode()
         if found == mine:
-            try:
-                choice = pick()
-            except BaseException as error:
-                self._store.set(key, f"{_FAILED} {error}")
-                raise
-            self._store.set(key, json.dumps(choice))
-            return choice
-        self._wait(lambda: not self._store.get(key).decode().startswith(_PICKING), found.replace(_PICKING, "rank"))
-        found = self._store.get(key).decode()
+            return self._choose(key, pick)
+        whom = found.replace(_PICKING, "rank")
+
+        def is_picked() -> bool:
+            nonlocal found
+            found = self._store.get(key).decode()
+            return not found.startswith(_PICKING)
+
+        self._wait(is_picked, whom)
         if found.startswith(_FAILED):
             raise CheckpointError(found.removeprefix(_FAILED).strip())
         return json.loads(found)
 
+    def _choose(self, key: str, pick: Callable[[], Any]) -> Any:
+        """Publish what `pick` returns, or why it failed. The others are to end, too, where this rank is."""
+        try:
+            choice = pick()
+        except EndRequested:
+            raise
+        except BaseException as error:
+            self._store.set(key, f"{_FAILED} {error}")
+            raise
+        self._store.set(key, json.dumps(choice))
+        return choice
+
     def agree(self, number: int, valid: bool) -> bool:
         """Whether the choice is valid on all ranks. Collective. Raises CheckpointError, EndRequested."""
-        key = f"shardyard/votes/{number}/{{}}".format
+        key = f"{self._keys}/votes/{number}/{{}}".format
         self._store.add(key("no"), 0 if valid else 1)
         self._store.add(key("all"), 1)
         self._wait(lambda: self._store.add(key("all"), 0) >= self.world, "all ranks: call resume() on each")
@@ -110,11 +129,11 @@ class RankMeeting:
 
     def fetched(self, trainer: int | None = None) -> None:
         """This rank has its copy of the checkpoint from which it continues."""
-        self._store.add(_FETCHED(trainer), 1)
+        self._store.add(f"{self._keys}/fetched/{trainer}", 1)
 
     def all_fetched(self, trainer: int | None = None) -> bool:
         """Whether no rank reads that checkpoint any more."""
-        return self._store.add(_FETCHED(trainer), 0) >= self.world
+        return self._store.add(f"{self._keys}/fetched/{trainer}", 0) >= self.world
 
     def _wait(self, is_done: Callable[[], bool], whom: str) -> None:
         deadline = time.monotonic() + WAIT_S

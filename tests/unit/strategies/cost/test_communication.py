@@ -31,6 +31,27 @@ def test_what_is_not_known_has_its_reason_instead_of_a_number(
     assert not [flow for flow in said.moved if flow[0] == axis]
 
 
+@pytest.mark.parametrize(
+    ("layout", "rows"),
+    [
+        ({"data": 2}, 0),
+        ({"data": 4}, 64),
+        ({"data": 2, "context": 2, "zero": 1}, 16),
+        ({"data": 4, "zero": 3, "shard": 2}, 0),  # two are added up, and then two sums
+        ({"data": 8, "zero": 3, "shard": 2}, 32),
+        ({"data": 8, "zero": 3, "shard": 4}, 16),
+    ],
+    ids=str,
+)
+def test_gradients_of_what_tensor_ranks_hold_whole(layout: dict[str, Any], rows: int) -> None:
+    """Of 9 norms of 64 numbers the rows that a rank has, in fp32."""
+    model = {"preset": "nano", "layers": 4, "dim": 64, "heads": 4, "kv_heads": 4}
+    found = setting({**layout, "tensor": 2}, model=model)
+    assert isinstance(found, Setting)
+    sent = [(one.elements, one.bytes) for flow, one in traffic(found).moved.items() if flow == ("tensor", "broadcast")]
+    assert sent == ([(9 * rows / 2, 4 * 9 * rows / 2)] if rows else [])
+
+
 def again(layout: dict[str, Any], recompute: Any, layers: int = 4) -> float:
     """The blocks for which rank 0 of two exchanges once more in each micro-batch because of `recompute`.
 

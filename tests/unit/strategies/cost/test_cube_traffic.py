@@ -114,6 +114,17 @@ def test_biases_learned_positions_and_layer_norms_by_hand() -> None:
     assert wide.bytes == 4 * wide.elements - 2 * biases  # those of biases in bf16
 
 
+def test_with_more_than_two_replicas_reduced_gradients_by_hand() -> None:
+    """In fp32, of two layers. Along the depth all norms and biases; along the row biases into a block; along the column the others."""
+    gpt2 = {"family": "gpt2", "layers": 2, "dim": 32, "heads": 4, "hidden": 64}
+    two, four = (traffic(_setting(gpt2, {"data": count, "micro_batch": 16 // count})).moved for count in (2, 4))
+    into, others = 2 * (3 * 32 + 64) / 2, (2 * (4 + 2) + 2) * 32 / 2
+    lines = {"depth": into + others, "row": into, "column": others}
+    expected = {(f"tensor_{line}", "broadcast"): (held / 2, 4 * held / 2) for line, held in lines.items()}
+    assert {flow: (one.elements, one.bytes) for flow, one in four.items() if flow[1] == "broadcast"} == expected
+    assert not [flow for flow in two if flow[1] == "broadcast"]
+
+
 def test_norms_of_heads_by_hand() -> None:
     """Of queries and keys, 64 numbers each, along all three lines."""
     norms, plain = (traffic(_setting({"preset": name, "layers": 3}, {})).moved for name in ("qwen3-nano", "nano"))

@@ -95,6 +95,27 @@ def test_norms_of_heads_by_hand() -> None:
         assert more == 2 * 3 * 2 * 64
 
 
+def test_with_more_than_two_replicas_reduced_gradients_by_hand() -> None:
+    """Per step and rank, in fp32: along a column norms and biases in quarters, 9 of 16 numbers and 1 of 32 per layer, 2 of 16 at the end.
+
+    Along a row norms of heads alone, of 64 numbers. Everything else is sent as often as with two replicas.
+    """
+    gpt2 = {"family": "gpt2", "layers": 2, "dim": 32, "heads": 4, "hidden": 64}
+    two, four = (
+        traffic(_setting(gpt2, {"data": count, "micro_batch": 8 // count, "zero": 1})).moved for count in (2, 4)
+    )
+    sent = {flow: (one.elements - two[flow].elements, one.bytes - two[flow].bytes) for flow, one in four.items()}
+    elements = (2 * (9 * 4 + 8) + 2 * 4) / 2
+    assert sent["tensor_row", "broadcast"] == (elements, 4 * elements)
+    assert (
+        sent["tensor_column", "broadcast"][0] == -two["tensor_column", "broadcast"].elements / 2
+    )  # of half the tokens
+    heads = {"preset": "qwen3-nano", "layers": 3}
+    two, four = (traffic(_setting(heads, {"data": count, "micro_batch": 8 // count})).moved for count in (2, 4))
+    of_heads = four["tensor_column", "broadcast"].elements - two["tensor_column", "broadcast"].elements / 2
+    assert of_heads == 3 * 2 * 64 / 2
+
+
 FOUR = {"layers": 4, "dim": 32, "heads": 4, "kv_heads": 4, "hidden": 64}
 #: Elements of a block's inputs along the row, and of its weights along the column, per step.
 INPUTS, WEIGHTS = (2 * 32 + 32 + 64) * 2 * 4 * 16 / 4, (32 * (3 * 32 + 2 * 64) + (32 + 64) * 32) / 2 / 2 * 2

@@ -220,6 +220,31 @@ def test_a_dump_of_another_format_costs_the_collectives_alone(dump: Any) -> None
     assert (found["collectives"], found["stacks"], found["idle_s"]) == ([], ["s"], 0.0)
 
 
+def test_collectives_are_those_of_the_gangs_ranks() -> None:
+    """Torchrun has given the gang's rank 4 the number 2."""
+    entry = {
+        "process_group": ["7", "default_pg"],
+        "p2p_seq_id": 1,
+        "is_p2p": True,
+        "profiling_name": "nccl:send 0->1",
+        "time_created_ns": 0,
+    }
+
+    def answer(connection: socket.socket) -> None:
+        asked = int(connection.makefile("rb").readline())
+        sent = {"asked": asked, "stacks": [], "dumps": [{"entries": [entry]}], "groups": {"7": [0, 2]}}
+        connection.sendall(json.dumps(sent).encode() + b"\n")
+
+    with listening(print, numbered=(0, 1, 4, 5, 2, 3)) as agents, hello(agents) as connection:
+        while not agents._connections:
+            pass
+        thread = threading.Thread(target=answer, args=(connection,))
+        thread.start()
+        (record,) = agents.status(os.getpid())["collectives"]
+        thread.join()
+    assert (record["ranks"], record["messages"][0]["peer"]) == ([0, 4], 4)
+
+
 def test_the_last_metrics_are_taken_however_late_and_no_process_that_lives_on_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,10 +23,11 @@ from shardyard.workers.supervisor.policies.failures import Failure
 
 @dataclass
 class Gang:
-    """The services of all ranks of a generation, and what they emitted."""
+    """The services of all ranks of a generation, and what they emitted. `restarts`: the launcher's count, as programs send it."""
 
     services: list[CheckpointService]
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    restarts: int = 0
 
     def on_all(self, do: Callable[[CheckpointService, int], Any]) -> list[Any]:
         with ThreadPoolExecutor(len(self.services)) as pool:
@@ -37,21 +38,26 @@ class Gang:
         """Rank `rank` saves a file with this text; None: every rank, with its number behind the text."""
         if rank is not None:
             return [save(self.services[rank], step, text)]
-        return self.on_all(lambda service, own: save(service, step, f"{text} {own}", every=True))
+        return self.on_all(lambda service, own: self.save_part(service, step, f"{text} {own}"))
+
+    def save_part(self, service: CheckpointService, step: int, text: str) -> dict[str, Any]:
+        return save(service, step, text, every=True, restarts=self.restarts)
 
     def resume(self) -> list[tuple[int | None, str | None]]:
         """Step and text on each rank."""
-        return [content(one) for one in self.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))]
+        request = {"resume": {"rank": None}, "restarts": self.restarts}
+        return [content(one) for one in self.on_all(lambda service, _: service.answer(request, []))]
 
     def kinds(self) -> list[tuple[str, int | None]]:
         return [(kind, data.get("step")) for kind, data in self.events]
 
 
-def save(service: CheckpointService, step: int, text: str, *, every: bool = False) -> dict[str, Any]:
+def save(service: CheckpointService, step: int, text: str, *, every: bool = False, restarts: int = 0) -> dict[str, Any]:
     path = Path(service._program.cache) / f"w-{threading.get_ident()}" / "weights"
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(text)
-    return service.answer({"save": {"step": step, "every": every, "kind": "files", "path": str(path)}}, [])
+    asked = {"step": step, "every": every, "kind": "files", "path": str(path)}
+    return service.answer({"save": asked, "restarts": restarts}, [])
 
 
 def content(found: dict[str, Any]) -> tuple[int | None, str | None]:
@@ -118,6 +124,51 @@ def test_a_step_of_all_ranks_is_complete_with_the_last_part(tmp_path: Path) -> N
     with gang(tmp_path, world=3) as fourth:
         found = fourth.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))
         assert ["error" in one for one in found] == [False, False, True] and "resume(rank=…)" in found[2]["error"]
+
+
+def test_ranks_that_the_launcher_starts_again_continue_from_what_they_have_saved(tmp_path: Path) -> None:
+    with gang(tmp_path) as only:
+        assert only.resume() == [(None, None)] * 2
+        only.save(1, "one", rank=None)
+        assert "error" not in only.save_part(only.services[0], 2, "torn")
+        for restarts, newest in enumerate(("one", "two"), 1):
+            only.restarts = restarts
+            assert only.resume() == [(restarts, f"{newest} 0"), (restarts, f"{newest} 1")]
+            assert locks(tmp_path) == 2, "copies of the start before are still locked"
+            only.save_part(only.services[1], 2, "two 1")
+            assert only.kinds()[1:] == [("checkpoint", 2)] * (restarts - 1), "a part of the start before counts"
+            only.save_part(only.services[0], 2, "two 0")
+            assert only.kinds()[1:] == [("checkpoint", 2)] * restarts
+
+
+def test_a_resume_that_failed_may_be_tried_again(tmp_path: Path) -> None:
+    """On other ranks, too."""
+    storage = tmp_path / "storage/job"
+    with gang(tmp_path) as first:
+        first.save(1, "one")
+    storage.rename(tmp_path / "away")
+    storage.symlink_to(storage)
+    with gang(tmp_path) as second:
+        assert "repair the storage" in second.services[0].answer({"resume": {"rank": None}}, [])["error"]
+        storage.unlink()
+        (tmp_path / "away").rename(storage)
+        assert content(second.services[1].answer({"resume": {"rank": None}}, [])) == (1, "one")
+        assert second.resume() == [(1, "one")] * 2
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_damaged_part_of_a_rank_that_there_is_no_longer_is_found(missing: bool, tmp_path: Path) -> None:
+    with gang(tmp_path, world=4) as larger:
+        for step in (1, 2):
+            larger.save(step, f"step {step}", rank=None)
+    newest = complete(folder_at(str(tmp_path / "storage/job")))[0]
+    name = read_program(newest).parts[3]["weights"]
+    newest.remove(name) if missing else newest.write(name, memoryview(b"damaged"))
+    with gang(tmp_path) as smaller:
+        assert smaller.resume() == [(1, "step 1 0"), (1, "step 1 1")]
+        assert smaller.kinds() == [("incident", 2)]
+        asked = smaller.services[0].answer({"resume": {"rank": 3}}, [])
+        assert content(asked) == (1, "step 1 3")
 
 
 def test_a_manifest_that_could_not_be_written_is_written_by_the_next_try(tmp_path: Path) -> None:

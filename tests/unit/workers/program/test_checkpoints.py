@@ -85,6 +85,32 @@ def test_a_state_is_loaded_without_running_code(in_job: bool, name: str, tmp_pat
     assert not [file for file in (tmp_path / "cache").iterdir() if file.is_file()] if in_job else True
 
 
+def test_a_state_that_finds_no_room_says_so(name: str, tmp_path: Path) -> None:
+    """Torch raises an error of its own then."""
+    script = """
+import resource, torch
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+shardyard.checkpoint({"x": torch.zeros(1 << 16)}, step=1)
+"""
+    done = ran(script, tmp_path, name)
+    assert "the state could not be written: [Errno 27] File too large; make room for it." in done.stderr, done.stderr
+
+
+def test_ranks_that_torchrun_starts_again_have_another_answer(name: str, tmp_path: Path) -> None:
+    """Those that another loop of the command starts have the first one, and those of several torchruns, which count apart."""
+    several = {"TORCHELASTIC_RESTART_COUNT": "1", "GROUP_WORLD_SIZE": "2"}
+    script = """
+found = shardyard.resume()
+print(found and found.step)
+open("file", "w").write("x")
+shardyard.checkpoint("file", 7 if found is None else found.step + 1)
+"""
+    one, counts = {"GROUP_WORLD_SIZE": "1"}, ("1", "none")
+    starts = ({}, one, *({"TORCHELASTIC_RESTART_COUNT": count, **one} for count in counts), several)
+    done = [ran(script, tmp_path, name, **env) for env in starts]
+    assert [each.stdout.strip() for each in done] == ["None", "None", "7", "None", "None"], done
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -17,6 +17,8 @@ from harness import packages
 from harness.patience import PATIENCE_S
 from harness.ranks import spawn
 
+from shardyard.workers.checkpoint.program_files import read_program
+from shardyard.workers.checkpoint.retention import folder
 from shardyard.workers.messages.artifact import Artifact
 from shardyard.workers.messages.other_version import OrdersUnreadable
 from shardyard.workers.messages.rendezvous import RankAssignment
@@ -28,6 +30,7 @@ from shardyard.workers.program.launch import run_program
 from shardyard.workers.program.preparation import ProgramFailed, Start, wait_for_all
 from shardyard.workers.program.program import ArtifactStorage, Program, PythonEnvironment, argv
 from shardyard.workers.program.shared_folder import EndRequested
+from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.supervisor.repair import ROOT_CAUSE_S
 from shardyard.workers.trainer.instruments import Instruments
 
@@ -50,18 +53,32 @@ dist.destroy_process_group()
 
 
 def run(
-    script: str, root: Path, world: int = 2, stop_when: Sequence[str] = (), launcher: tuple[str, ...] = ()
+    script: str,
+    root: Path,
+    world: int = 2,
+    stop_when: Sequence[str] = (),
+    launcher: tuple[str, ...] = (),
+    nodes: Sequence[int] = (),
 ) -> list[dict[str, Any]]:
     """Per rank the events, and how the program failed. `stop_when`: names of files; when all exist, the ranks are asked to
     stop. Once a rank's status says that it waits in its second collective, or is in `forgets`, its file `stuck-RANK` exists.
 
-    `launcher`: modules and options of Python that start the script once for all ranks.
+    `launcher`: modules and options of Python that start the script once for all ranks of a node. `nodes`: that of each rank.
     """
     path = root / "script.py"
     path.write_text(script)
     command = [sys.executable, *launcher, str(path), str(root)]
-    program = Program("a-job", argv(command), cwd=str(root), per_node=bool(launcher))
-    found: list[dict[str, Any]] = spawn(_rank, world, program.to_json(), [str(root / name) for name in stop_when])
+    program = Program(
+        "a-job",
+        argv(command),
+        cwd=str(root),
+        per_node=bool(launcher),
+        checkpoints=str(root / "storage"),
+        cache=str(root / "cache"),
+    )
+    found: list[dict[str, Any]] = spawn(
+        _rank, world, program.to_json(), [str(root / name) for name in stop_when], None, nodes
+    )
     return found
 
 
@@ -72,8 +89,11 @@ def _rank(
     program: dict[str, Any],
     stop_when: list[str],
     env: Mapping[str, str] | None = None,
+    nodes: Sequence[int] = (),
 ) -> dict[str, Any]:
     import torch.distributed as dist
+
+    nodes = nodes or [0] * world
 
     os.environ.update(env or {})  # the process was forked before a test has set some
     os.setsid()  # the program's group is that of its trainer
@@ -87,8 +107,10 @@ def _rank(
     coords = RankAssignment(
         rank=rank,
         world_size=world,
-        local_rank=rank,
-        local_world_size=world,
+        local_rank=nodes[:rank].count(nodes[rank]),
+        local_world_size=nodes.count(nodes[rank]),
+        node_rank=nodes[rank],
+        nodes=len(set(nodes)),
         master_host="127.0.0.1",
         master_port=int(store.get("port")),
         master_fd=listener.detach() if rank == 0 else None,
@@ -396,6 +418,31 @@ def test_what_workers_of_ray_have_logged_is_stored_when_the_job_is_paused(tmp_pa
     assert [one.name for one in stored] == ["f"]
 
 
+@pytest.mark.parametrize(("asked", "stored"), [(StopRequest.SAVE, True), (StopRequest.STOP, False)])
+def test_logged_files_have_their_time_where_a_job_is_to_save_and_end(
+    asked: StopRequest, stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a pause. A cancel shortens it, also one that comes later."""
+    monkeypatch.setattr(artifact_uploads, "STOP_S", 0.0)
+    released, abandoned = threading.Event(), threading.Event()
+    monkeypatch.setattr(artifact_uploads, "_warn", lambda _: abandoned.set())
+    requests = [StopRequest.SAVE] * 3
+
+    def request() -> StopRequest:
+        if requests:
+            return requests.pop()
+        released.set() if stored else None
+        return asked
+
+    limits = ArtifactStorage(str(tmp_path), "", file_bytes=1, bytes=1, files=1)
+    uploads = ArtifactUploads(limits, lambda *_: True, lambda _: (released.wait(PATIENCE_S), None)[1])
+    uploads.add(os.memfd_create("logged"), [LoggedFile("f", None, "file", 0, 0)])
+    reports: Any = launch._Reports(None, None, uploads, None, ExitStack())  # type: ignore[arg-type]
+    launch._flush(reports, Instruments(stop_request=request))
+    assert abandoned.is_set() != stored and not requests
+    released.set()
+
+
 TORCHRUN = ("-m", "torch.distributed.run")
 
 
@@ -418,6 +465,46 @@ def test_an_exception_under_torchrun_is_that_of_its_rank(tmp_path: Path) -> None
     first, second = run(script, tmp_path, launcher=TORCHRUN)
     assert (second["failed"].type, second["failed"].message) == ("ValueError", "this is wrong")
     assert first["failed"].type == "ChildFailedError"
+
+
+@pytest.mark.parametrize("launcher", [("-B",), pytest.param(TORCHRUN, marks=pytest.mark.full)])
+def test_a_part_is_that_of_its_rank_under_torchrun(launcher: tuple[str, ...], tmp_path: Path) -> None:
+    """After a repair the first node has the ranks 0 and 2 of the gang, which are 0 and 1 of torchrun."""
+    script = """
+import os, pathlib, shardyard, subprocess, sys
+if "RANK" not in os.environ:  # there is no launcher: it is one
+    first, here = 2 * int(os.environ["PET_NODE_RANK"]), int(os.environ["PET_NPROC_PER_NODE"])
+    for local in range(here):
+        env = os.environ | {"LOCAL_RANK": str(local), "RANK": str(first + local)}
+        subprocess.run([sys.executable, *sys.argv], env=env, check=True)
+    sys.exit()
+part = pathlib.Path(sys.argv[1], os.environ["RANK"])
+part.touch()
+shardyard.checkpoint(part, 1, ranks="all")
+"""
+    ranks = run(script, tmp_path, world=3, launcher=launcher, nodes=(0, 1, 0))
+    assert not any(one["failed"] for one in ranks)
+    saved = read_program(folder(folder_at(str(tmp_path / "storage")), 1))
+    assert {rank: [*paths] for rank, paths in saved.parts.items()} == {0: ["0"], 1: ["1"], 2: ["2"]}
+
+
+@pytest.mark.full
+def test_ranks_that_torchrun_starts_again_continue_from_the_newest_checkpoint(tmp_path: Path) -> None:
+    script = """
+import os, pathlib, shardyard, sys
+rank, root = os.environ["RANK"], pathlib.Path(sys.argv[1])
+saved = shardyard.resume()
+if saved is None:
+    (root / rank).touch()
+    shardyard.checkpoint(root / rank, 5, ranks="all")
+    while not (root / "storage/step-00000005/manifest.json").exists():
+        pass
+    sys.exit(1)
+(root / f"from-{saved.step}-{rank}").touch()
+"""
+    ranks = run(script, tmp_path, launcher=(*TORCHRUN, "--max-restarts", "1"))
+    assert not any(one["failed"] for one in ranks)
+    assert all((tmp_path / f"from-5-{rank}").exists() for rank in range(2))
 
 
 @pytest.mark.full

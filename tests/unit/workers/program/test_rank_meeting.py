@@ -1,5 +1,6 @@
 """What ranks agree on through a real store: who saves a step, when it is complete, and from which checkpoint all continue."""
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -62,16 +63,65 @@ def test_all_ranks_have_the_choice_of_the_first_that_asks(store: Any) -> None:
     assert len(picks) == 1 and found == [{"by": picks[0]}] * 4
 
 
-def test_a_choice_that_failed_fails_on_all(store: Any) -> None:
-    first, second = meetings(store, 2)
+def test_a_choice_that_fails_fails_on_all_that_wait_for_it(store: Any) -> None:
+    waits = threading.Event()
+    first, second = meetings(store, 2, lambda: bool(waits.set()))
+    with ThreadPoolExecutor(1) as pool:
+        asked = []
+
+        def fail() -> Any:
+            asked.append(pool.submit(second.picked, 0, lambda: pytest.fail("it picks, too")))
+            assert waits.wait(PATIENCE_S)
+            raise OSError("no storage")
+
+        with pytest.raises(OSError, match="no storage"):
+            first.picked(0, fail)
+        with pytest.raises(CheckpointError, match="no storage"):
+            asked[0].result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_choice_that_failed_before_is_made_again(again: int, store: Any) -> None:
+    ranks = meetings(store, 2)
 
     def fail() -> Any:
         raise OSError("no storage")
 
     with pytest.raises(OSError, match="no storage"):
-        first.picked(0, fail)
-    with pytest.raises(CheckpointError, match="no storage"):
-        second.picked(0, fail)
+        ranks[0].picked(0, fail)
+    assert ranks[again].picked(0, lambda: "newest") == "newest"
+    assert ranks[1 - again].picked(0, fail) == "newest"
+
+
+def test_a_choice_that_a_rank_leaves_as_it_is_to_end_has_not_failed(store: Any) -> None:
+    waits, ended = threading.Event(), threading.Event()
+    first, second = meetings(store, 2, lambda: (waits.set(), ended.is_set())[1])
+
+    def end() -> Any:
+        assert waits.wait(PATIENCE_S)
+        raise EndRequested
+
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(first.picked, 0, end)]
+        while not store.check(["shardyard/0/pick/None/0"]):
+            pass
+        asked.append(pool.submit(second.picked, 0, end))
+        assert isinstance(asked[0].exception(PATIENCE_S), EndRequested)
+        ended.set()
+        assert isinstance(asked[1].exception(PATIENCE_S), EndRequested)
+
+
+def test_what_ranks_agreed_on_before_their_launcher_started_them_again_counts_for_nothing(store: Any) -> None:
+    ranks = meetings(store, 2)
+    assert ranks[0].gather(1, "torn") is None
+    assert on_all(ranks, lambda rank: rank.picked(0, lambda: "old")) == ["old"] * 2
+    assert on_all(ranks, lambda rank: rank.agree(0, valid=False)) == [False] * 2
+    on_all(ranks, RankMeeting.fetched)
+    again = [rank.after(1) for rank in ranks]
+    assert again[1].gather(1, "part 1") is None and not again[1].all_fetched()
+    assert again[0].gather(1, "part 0") == ["part 0", "part 1"]
+    assert on_all(again, lambda rank: rank.picked(0, lambda: "new")) == ["new"] * 2
+    assert on_all(again, lambda rank: rank.agree(0, valid=True)) == [True] * 2
 
 
 def test_a_choice_counts_if_it_is_valid_on_all_ranks(store: Any) -> None:
