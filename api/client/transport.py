@@ -186,14 +186,18 @@ def event_of(item: httpx2.ServerSentEvent) -> Event | None:
     return Event(item.event, data, item.id, data.pop("ts", None))
 
 
-def find_url(url: str | None = None) -> str:
-    """The control plane's URL: the argument, `SHARDYARD_URL`, the data folder's running control plane, or the default address."""
+def find_url(url: str | None = None, lost: str | None = None) -> str:
+    """The control plane's URL: the argument, `SHARDYARD_URL`, the data folder's running control plane, or the default address.
+
+    `lost`: the address of a client whose control plane does not answer. It stays if no other one is named: another user's may have the
+    default address.
+    """
     settings = Settings()
     named = url or settings.url
     if named:
         return named.strip().rstrip("/")
     running = pidfile.read(settings.data_dir)
-    return running.url if running else pidfile.DEFAULT_URL
+    return running.url if running else lost or pidfile.DEFAULT_URL
 
 
 def check_url(url: str) -> None:

@@ -210,7 +210,8 @@ class _Batch:
                 await self._attribute_fault(ts, event)
             case CheckpointEvent():
                 await checkpoint_catalogue.saved(self.tx, self.job["id"], event)
-                self.columns["checkpoint"] = event.path
+                if await checkpoint_catalogue.is_newest(self.tx, self.job["id"], event):
+                    self.columns["checkpoint"] = event.path
 
     async def _sample_before(self) -> Mapping[str, Any] | None:
         stored = () if self.samples else await rank_samples.before(self.tx, self.job["id"], None, 1)

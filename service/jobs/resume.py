@@ -3,6 +3,7 @@
 The trainers repeat the checks, and also check the checkpoint's files and the text, which only they can read.
 """
 
+import contextlib
 import errno
 import stat
 from collections.abc import Callable
@@ -138,15 +139,25 @@ def _manifest(where: str) -> Manifest | None:
         why = _damage(folder)
         if isinstance(why, Manifest):
             return why
-        older = next((each for each in _before(folder) if isinstance(_damage(each), Manifest)), None)
     except (StorageError, OSError):
         return None
+    older = _whole_before(folder)
     instead = (
         f"Resume from the checkpoint before it: {older}"
         if older
         else "Resume from another checkpoint, or leave resume_from out."
     )
     raise CheckpointCorrupt(why, field="train.resume_from", remedy=instead)
+
+
+def _whole_before(folder: Folder) -> Folder | None:
+    """The newest checkpoint before this one whose manifest can be read from here."""
+    with contextlib.suppress(OSError):
+        for each in _before(folder):
+            with contextlib.suppress(StorageError):
+                if isinstance(_damage(each), Manifest):
+                    return each
+    return None
 
 
 def _damage(folder: Folder) -> Manifest | str:

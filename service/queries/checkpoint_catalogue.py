@@ -47,6 +47,12 @@ async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent) -> Non
         await checkpoint_pins.remove_all_but(tx, job_id, list(event.kept))
 
 
+async def is_newest(tx: AsyncConnection, job_id: str, event: CheckpointEvent) -> bool:
+    """Whether no later checkpoint is there. A gang that was repaired from an older snapshot saves earlier steps again."""
+    later = [step for step in event.kept or () if step > event.step]
+    return PRESENT not in (await rows.states(tx, job_id, later)).values()
+
+
 async def skipped(tx: AsyncConnection, job_id: str, incident: IncidentEvent) -> None:
     """Apply an incident event. If a restore skipped a corrupt checkpoint, `step` is that checkpoint's."""
     if incident.cause == "checkpoint_corrupt" and incident.step is not None:

@@ -74,7 +74,7 @@ def restore(
         raise CheckpointError(f"{found.path} holds a program's own files; resume a training job's checkpoint.")
     accept(found.manifest.training, found.own)
     warn = _once(warn)
-    load_into(found.path, found.manifest, shards, beat, lambda read: _with_retries(read, warn, beat))
+    load_into(found.path, found.manifest, shards, beat, lambda read: _Retries(warn, beat).of(read))
     wait_for_all("restored", beat)
     return found
 
@@ -85,22 +85,19 @@ def training_before(root: Folder, resume: Folder | None, beat: Callable[[], None
     No file of it is verified, and no other rank asked. Storage that does not answer is tried again. Raises `StorageError`.
     """
 
-    def found() -> Mapping[str, Any]:
-        unread: StorageUnreadable | None = None
-        for path in complete(root):
-            try:
-                return read(path).training
-            except CheckpointError:
-                continue
-            except StorageUnreadable as error:
-                unread = error
-        if unread is not None:
-            raise unread
-        with contextlib.suppress(CheckpointError):
-            return {} if resume is None else read(chosen(root, resume)).training
-        return {}
-
-    return _with_retries(found, lambda *_: None, beat)
+    retries, unread = _Retries(lambda *_: None, beat), None
+    for path in retries.of(lambda: complete(root)):
+        try:
+            return retries.of(partial(read, path)).training
+        except CheckpointError:
+            continue
+        except StorageUnreadable as error:
+            unread = error
+    if unread is not None:
+        raise unread
+    with contextlib.suppress(CheckpointError):
+        return {} if resume is None else retries.of(lambda: read(chosen(root, resume))).training
+    return {}
 
 
 def _once(warn: Warn) -> Warn:
@@ -114,25 +111,32 @@ def _once(warn: Warn) -> Warn:
     return warn_once
 
 
-def _with_retries(request: Callable[[], T], warn: Warn, beat: Callable[[], None]) -> T:
-    """Repeat `request` while the storage does not answer. If it is collective, all ranks get the same outcome, so all repeat it."""
-    for number, seconds in enumerate(BACKOFF_S):
-        try:
-            return request()
-        except StorageError as error:
-            if not error.passing:
-                raise
-            if number == 0:
-                warn(error.code, f"{error}; trying again for {sum(BACKOFF_S):.0f} s.")
-        time.sleep(seconds)
-        beat()
-    return request()
+class _Retries:
+    """Repeats requests while the storage does not answer. All that it is asked for share the pauses of `BACKOFF_S`."""
+
+    def __init__(self, warn: Warn, beat: Callable[[], None]) -> None:
+        self._warn, self._beat = warn, beat
+        self._left = list(BACKOFF_S)
+
+    def of(self, request: Callable[[], T]) -> T:
+        """What `request` returns. If it is collective, all ranks get the same outcome, so all repeat it."""
+        while True:
+            try:
+                return request()
+            except StorageError as error:
+                if not (error.passing and self._left):
+                    raise
+                if len(self._left) == len(BACKOFF_S):
+                    self._warn(error.code, f"{error}; trying again for {sum(BACKOFF_S):.0f} s.")
+            time.sleep(self._left.pop(0))
+            self._beat()
 
 
 def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], None]) -> Restored | None:
     """A valid checkpoint, of which no tensor is read yet."""
     skipped: list[tuple[Folder, Skipped]] = []
-    found = _newest_valid(root, skipped, warn, beat)
+    retries = _Retries(warn, beat)
+    found = _newest_valid(root, skipped, retries, beat)
     unread = next(((path, error) for path, error in skipped if isinstance(error, StorageUnreadable)), None)
     if found is None and unread is not None:
         remedy = "repair the storage, or remove this folder to train without it"
@@ -143,8 +147,8 @@ def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], N
     for path, error in skipped:
         warn(error.code, f"{_why(path, error)}; training continues from {instead}.", step_of(path))
     if found is None and resume is not None:
-        (path,) = _with_retries(lambda: _as_first_rank_sees(resume, lambda: [chosen(root, resume)]), warn, beat)
-        manifest = _with_retries(lambda: verify_together(path, beat), warn, beat)
+        (path,) = retries.of(lambda: _as_first_rank_sees(resume, lambda: [chosen(root, resume)]))
+        manifest = retries.of(lambda: verify_together(path, beat))
         _note(lambda path: note_chosen(root, resume, path), path)
         return Restored(path, manifest, own=False)
     return None if found is None else Restored(*found, own=True)
@@ -157,12 +161,12 @@ def _why(path: Folder, error: Skipped) -> str:
 
 
 def _newest_valid(
-    root: Folder, skipped: list[tuple[Folder, Skipped]], warn: Warn, beat: Callable[[], None]
+    root: Folder, skipped: list[tuple[Folder, Skipped]], retries: _Retries, beat: Callable[[], None]
 ) -> tuple[Folder, Manifest] | None:
     """The newest checkpoint whose files are all valid. Newer ones are added to `skipped`; corrupt ones are noted in the storage."""
-    for path in _with_retries(lambda: _as_first_rank_sees(root, lambda: complete(root)), warn, beat):
+    for path in retries.of(lambda: _as_first_rank_sees(root, lambda: complete(root))):
         try:
-            found = path, _with_retries(partial(verify_together, path, beat), warn, beat)
+            found = path, retries.of(partial(verify_together, path, beat))
         except CheckpointCorrupt as error:
             skipped.append((path, error))
             _note(note_corrupt, path)

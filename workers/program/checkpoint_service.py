@@ -34,7 +34,7 @@ from ..checkpoint.program_files import (
 from ..checkpoint.retention import complete, folder, note_corrupt, note_valid, step_of
 from ..messages.event import CheckpointEvent, IncidentEvent, to_json
 from ..regular_files import UnfitFile
-from ..storage.errors import StorageError
+from ..storage.errors import StorageError, StorageUnreadable
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
 from ..trainer.event_outbox import EmitEvent
@@ -157,14 +157,22 @@ class CheckpointService:
         return {"path": str(path)}
 
     def _newest_of_others(self, trainer: int | None) -> set[int]:
-        """The steps of the newest checkpoints of all other trainers of Ray Train, which continue from them when the driver starts again."""
+        """The steps of the newest checkpoints of all other trainers of Ray Train, which continue from them when the driver starts again.
+
+        And those that cannot be read, which may be some of them.
+        """
         found: dict[int, int] = {}
+        unread = set[int]()
         for path in complete(self._root()) if self._program.ray is not None else []:
             with contextlib.suppress(CheckpointError):  # another rank may remove it meanwhile
-                own = (saved := read_program(path)).trainer
+                try:
+                    own = (saved := read_program(path)).trainer
+                except StorageUnreadable:
+                    unread.add(step_of(path))
+                    continue
                 if own is not None and own != trainer:
                     found.setdefault(own, saved.step)
-        return {*found.values()}
+        return unread | {*found.values()}
 
     def _gather(self, path: Folder, step: int, part: Part) -> None:
         """Add this rank's part to those of all. Raises CheckpointMismatch."""
@@ -268,16 +276,22 @@ class CheckpointService:
         """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid."""
         found = _tried(lambda: complete(self._root())) if before is None or before["own"] else []
         names = [path for path in found if before is None or path.where < before["where"]]
+        unread: StorageUnreadable | None = None
         for path in names:
             try:
                 saved = _tried(partial(read_program, path))
+                if trainer not in (None, saved.trainer):
+                    continue
+                if len(saved.parts) > 1 or self._is_valid(saved, own=True):
+                    return {"where": path.where, "own": True}
             except CheckpointCorrupt as error:
                 self._skip(error, path)
-                continue
-            if trainer not in (None, saved.trainer):
-                continue
-            if len(saved.parts) > 1 or self._is_valid(saved, own=True):
-                return {"where": path.where, "own": True}
+            except StorageUnreadable as error:
+                unread = error
+                message = f"{path} cannot be read ({error}); the program continues from an older one, or fails."
+                self._emit_incident(error.code, message, step_of(path))
+        if unread is not None:
+            raise unread
         if self._program.resume is None:
             return None
         other = folder_at(self._program.resume)
@@ -296,7 +310,10 @@ class CheckpointService:
 
     def _warn(self, error: CheckpointCorrupt, step: int | None) -> None:
         message = f"{str(error).partition(';')[0]}; the program continues from an older one, or from the start."
-        event = IncidentEvent(cause=error.code, message=message, step=step)
+        self._emit_incident(error.code, message, step)
+
+    def _emit_incident(self, cause: str, message: str, step: int | None) -> None:
+        event = IncidentEvent(cause=cause, message=message, step=step)
         self._emit(event.kind, to_json(event))
 
     def _fetched(self, saved: SavedByProgram, rank: int) -> Path:

@@ -33,6 +33,9 @@ from .policies.failures import Failure
 _MOST_INCIDENTS: Final = 256
 #: The step of the checkpoint before the newest one, among the newest facts; -1: there was none.
 _EARLIER: Final = "earlier checkpoint"
+#: How many saves are known by their checksums, and their names among the newest facts. A snapshot has the events of a few steps.
+_MOST_SAVES: Final = 32
+_SAVE: Final = "save "
 #: Causes of incidents in which a restore skipped a checkpoint, if they have its step.
 _SKIPPED: Final = ("checkpoint_corrupt", "storage_unreachable")
 
@@ -215,16 +218,30 @@ def _is_other_save(newest: dict[str, int], save: dict[str, Any], again: bool) ->
     """Whether a checkpoint is to be emitted. Notes the newest that is there after it, and the one before that.
 
     A save with a checksum is: a gang that was repaired from an older snapshot saves steps again, and replaces their files. `again`: it is
-    the report of a checkpoint that was restored, or of a save that may be known. That is emitted if its step is later than the newest.
+    the report of a checkpoint that was restored, which names none that are kept, or of a save that may be known by its checksum. The first
+    is emitted if its step is later than the newest.
     """
-    before, step = newest.get(CheckpointEvent.kind, -1), int(save["step"])
-    if step <= before and (again or save.get("digest") is None):
+    before, step, digest = newest.get(CheckpointEvent.kind, -1), int(save["step"]), save.get("digest")
+    if step <= before and (digest is None or (again and (save.get("kept") is None or _is_known(newest, digest)))):
         return False
+    _note_save(newest, digest)
     kept = (before,) if save.get("kept") is None else save["kept"]
     # A later one that was kept is one that a restore has skipped.
     there = sorted(one for one in {-1, step, *kept} if one <= max(before, step))
     newest[_EARLIER], newest[CheckpointEvent.kind] = there[-2:]
     return True
+
+
+def _is_known(newest: dict[str, int], digest: str) -> bool:
+    sum_ = zlib.crc32(digest.encode())
+    return any(newest.get(f"{_SAVE}{place}") == sum_ for place in range(_MOST_SAVES))
+
+
+def _note_save(newest: dict[str, int], digest: str | None) -> None:
+    """Remember the newest saves by their checksums."""
+    if digest is not None:
+        place = newest[_SAVE] = (newest.get(_SAVE, -1) + 1) % _MOST_SAVES
+        newest[f"{_SAVE}{place}"] = zlib.crc32(digest.encode())
 
 
 def _expect_saves_again(newest: dict[str, int], incident: dict[str, Any]) -> None:

@@ -211,7 +211,7 @@ class AsyncClient(
             except Unreachable as unreachable:
                 error = unreachable
             await sleep(place.lost(error))
-            self.url = find_url(self._given)
+            self.url = find_url(self._given, self.url)
 
     async def past_events(self, job: Job) -> list[Event]:
         """The job's events up to `job.cursor`, without steps and log lines."""
@@ -283,7 +283,7 @@ class AsyncClient(
             answer = await self._http.get(f"{self.url}/healthz", timeout=5.0)
             return bool(answer.json()["status"] == "ok")
         except (httpx2.RequestError, httpx2.InvalidURL, ValueError, KeyError, TypeError):
-            self.url = find_url(self._given)
+            self.url = find_url(self._given, self.url)
             return False
 
     async def readiness(self) -> Readiness:
@@ -292,7 +292,7 @@ class AsyncClient(
             with readable(self.url):
                 answer = await self._http.get(f"{self.url}/readyz")
         except httpx2.TransportError as error:
-            lost, self.url = self.url, find_url(self._given)
+            lost, self.url = self.url, find_url(self._given, self.url)
             raise Unreachable(lost, error) from None
         try:
             return Readiness.model_validate_json(answer.content)
@@ -315,7 +315,7 @@ class AsyncClient(
                         call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
                     )
             except httpx2.TransportError as error:
-                self.url = find_url(self._given)
+                self.url = find_url(self._given, self.url)
                 pause: float | None = tries.failed(error, self.url)
             else:
                 pause = tries.again(answer)
@@ -334,7 +334,7 @@ class AsyncClient(
                 if not passes or time.monotonic() - began > self._patience_s:
                     raise
                 await sleep(1.0)
-                self.url = find_url(self._given)
+                self.url = find_url(self._given, self.url)
 
     async def _stream(self, call: Call[None], place: Place) -> AsyncGenerator[Event]:
         """Events of one connection. Raises `Unreachable` when the connection breaks."""

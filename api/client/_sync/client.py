@@ -210,7 +210,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
             except Unreachable as unreachable:
                 error = unreachable
             sleep(place.lost(error))
-            self.url = find_url(self._given)
+            self.url = find_url(self._given, self.url)
 
     def past_events(self, job: Job) -> list[Event]:
         """The job's events up to `job.cursor`, without steps and log lines."""
@@ -282,7 +282,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
             answer = self._http.get(f"{self.url}/healthz", timeout=5.0)
             return bool(answer.json()["status"] == "ok")
         except (httpx2.RequestError, httpx2.InvalidURL, ValueError, KeyError, TypeError):
-            self.url = find_url(self._given)
+            self.url = find_url(self._given, self.url)
             return False
 
     def readiness(self) -> Readiness:
@@ -291,7 +291,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
             with readable(self.url):
                 answer = self._http.get(f"{self.url}/readyz")
         except httpx2.TransportError as error:
-            lost, self.url = self.url, find_url(self._given)
+            lost, self.url = self.url, find_url(self._given, self.url)
             raise Unreachable(lost, error) from None
         try:
             return Readiness.model_validate_json(answer.content)
@@ -314,7 +314,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                         call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
                     )
             except httpx2.TransportError as error:
-                self.url = find_url(self._given)
+                self.url = find_url(self._given, self.url)
                 pause: float | None = tries.failed(error, self.url)
             else:
                 pause = tries.again(answer)
@@ -333,7 +333,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                 if not passes or time.monotonic() - began > self._patience_s:
                     raise
                 sleep(1.0)
-                self.url = find_url(self._given)
+                self.url = find_url(self._given, self.url)
 
     def _stream(self, call: Call[None], place: Place) -> Generator[Event]:
         """Events of one connection. Raises `Unreachable` when the connection breaks."""

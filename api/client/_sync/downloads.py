@@ -115,7 +115,7 @@ class Downloads(ABC):
             except httpx2.TransportError as error:
                 if file is not None and file.arrived > arrived:  # tries in a row without a byte count
                     tries, arrived = Tries(self.url, self._tries), file.arrived
-                self.url = find_url(self._given)
+                self.url = find_url(self._given, self.url)
                 pause = tries.failed(error, self.url)
             sleep(pause or 0.0)
 

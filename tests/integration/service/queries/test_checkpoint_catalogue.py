@@ -67,6 +67,21 @@ async def test_a_save_says_what_it_kept_though_the_one_before_was_never_reported
     assert await states(store, job) == {20: "present", 40: "present", 10: "deleted"}
 
 
+async def test_the_jobs_checkpoint_is_the_newest_though_an_earlier_step_was_saved_again(
+    store: Store, placed: tuple[Job, Lease], root: str
+) -> None:
+    job, lease = placed
+
+    async def newest() -> str | None:
+        async with store.read() as tx:
+            return (await tx.execute(select(jobs.c.checkpoint).where(jobs.c.id == job.id))).scalar_one()
+
+    await ingest(store, lease, 1, event_batch(saved(root, 60, 60), saved(root, 70, 60, 70), saved(root, 60, 60, 70)))
+    assert await newest() == below(root, "step-00000070")
+    await ingest(store, lease, 1, event_batch(skipped(70), saved(root, 60, 60, 70), first=4))
+    assert await newest() == below(root, "step-00000060")
+
+
 async def test_what_is_corrupt_or_deleted_is_refused_with_a_remedy(
     store: Store, settings: Settings, spec: Any, placed: tuple[Job, Lease], root: str
 ) -> None:

@@ -9,8 +9,11 @@ from shardyard.service.errors import CheckpointCorrupt, ResumeMismatch
 from shardyard.service.jobs import resume as resuming
 from shardyard.service.jobs.resume import check_resumed
 from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
+from shardyard.workers.checkpoint.retention import folder
 from shardyard.workers.data.position import Position, SampleOrder
 from shardyard.workers.spec import TrainSpec
+from shardyard.workers.storage.errors import StorageUnreadable
+from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.open_folder import folder_at
 
 ORDER = SampleOrder("text", "bytes", 256, 0.05, 0)
@@ -90,3 +93,23 @@ def test_a_large_manifest_is_left_to_the_trainers(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(resuming, "_MAX_BYTES", 8)
     write(folder_at(tmp_path / "large"), Manifest(4, {"data": Position(ORDER, 8).state(4)}, {}, {}))
     check_resumed(spec(seed=1), str(tmp_path / "large"), None, local_files=True)
+
+
+def test_a_corrupt_checkpoint_is_refused_though_the_one_before_it_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (10, 20, 30):
+        write(folder(folder_at(tmp_path), step), Manifest(step, {}, {}, {}))
+    newest, bad = (folder(folder_at(tmp_path), step) for step in (30, 20))
+    newest.write(MANIFEST, memoryview(b"{}"))
+    usual = resuming.read
+
+    def read(path: Folder) -> Manifest:
+        if path == bad:
+            raise StorageUnreadable("a bad sector")
+        return usual(path)
+
+    monkeypatch.setattr(resuming, "read", read)
+    with pytest.raises(CheckpointCorrupt) as refused:
+        check_resumed(spec(), str(newest), None, local_files=True)
+    assert str(folder(folder_at(tmp_path), 10)) in (refused.value.remedy or "")

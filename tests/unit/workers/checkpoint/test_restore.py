@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,21 @@ def test_training_does_not_start_again_because_no_checkpoint_can_be_read(
         restore.restore(root, other, [piece(torch.zeros(4))], nothing, nothing)
     assert raised.value.passing and complete(root) == [folder(root, 100), folder(root, 50)]
     assert [path.has("corrupt") for path in complete(root)] == [corrupt, False]
+
+
+def test_a_start_waits_two_minutes_in_all_however_many_checkpoints_cannot_be_read(
+    tmp_path: Path, disk: BadDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses, warned = list[float](), list[str]()
+    monkeypatch.setattr(restore, "BACKOFF_S", (1.0, 2.0))
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    root = LocalFolder(str(tmp_path))
+    for step in (50, 100, 150):
+        saved(root, step, torch.arange(4.0))
+    disk.files = {f"{folder(root, step)}/{MANIFEST}" for step in (50, 100, 150)}
+    with pytest.raises(StorageUnreachable):
+        restore.restore(root, None, [piece(torch.zeros(4))], lambda cause, *_: warned.append(cause), nothing)
+    assert pauses == [1.0, 2.0] and warned == ["storage_unreachable"]
 
 
 def test_all_starts_of_a_job_begin_with_the_checkpoint_that_the_first_one_chose(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What ranks' trainer processes do for `shardyard.checkpoint` and `shardyard.resume`, with a real store and real storage."""
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +14,12 @@ import pytest
 from harness.patience import PATIENCE_S
 from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
 
+from shardyard.workers.checkpoint.manifest import MANIFEST
 from shardyard.workers.checkpoint.program_files import read_program
 from shardyard.workers.checkpoint.retention import complete, folder, step_of
+from shardyard.workers.program import checkpoint_service
 from shardyard.workers.program.checkpoint_service import CheckpointService, answering
-from shardyard.workers.program.program import Program
+from shardyard.workers.program.program import Program, RayShare
 from shardyard.workers.program.rank_meeting import RankMeeting
 from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.supervisor.policies.failures import Failure
@@ -200,6 +204,44 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(every: bool
         second.save(3, "step 3", rank=None if every else 0)
         kept = [event["kept"] for kind, event in second.events if kind == "checkpoint"]
         assert kept == [[1, 3]], "of two checkpoints the valid one is kept"
+
+
+@pytest.fixture
+def bad_sector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest of step 2 cannot be read."""
+    file, usual = f"{folder(folder_at(str(tmp_path / 'storage/job')), 2)}/{MANIFEST}", os.open
+
+    def opened(path: Any, *how: Any, **more: Any) -> int:
+        if str(path) == file:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file)
+        return usual(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(checkpoint_service, "BACKOFF_S", (0.0,))
+
+
+def save_steps(tmp_path: Path, *steps: int) -> None:
+    with gang(tmp_path) as first:
+        for step in steps:
+            first.save(step, f"step {step}")
+
+
+def test_the_one_before_a_checkpoint_that_cannot_be_read_is_used(tmp_path: Path, bad_sector: None) -> None:
+    save_steps(tmp_path, 1, 2)
+    with gang(tmp_path) as second:
+        assert second.resume() == [(1, "step 1")] * 2
+        assert [data["cause"] for _, data in second.events] == ["storage_unreachable"]
+    folder(folder_at(str(tmp_path / "storage/job")), 1).remove(MANIFEST)
+    with gang(tmp_path) as third:
+        assert "Input/output error" in third.services[0].answer({"resume": {"rank": None}}, [])["error"]
+
+
+def test_a_driver_saves_beside_a_checkpoint_that_cannot_be_read(tmp_path: Path, bad_sector: None) -> None:
+    """It may be the newest of another trainer, and stays."""
+    save_steps(tmp_path, 1, 2)
+    with gang(tmp_path, ray=RayShare(1 << 20)) as second:
+        second.save(3, "step 3")
+        assert [event["kept"] for kind, event in second.events if kind == "checkpoint"] == [[2, 3]]
 
 
 def test_a_job_continues_another_one_until_it_has_its_own(tmp_path: Path) -> None:

@@ -109,6 +109,18 @@ def test_a_save_after_a_repair_from_an_older_snapshot_is_reported_again(keep: in
     assert [event["data"]["digest"] for event in merger.spool.take(0)] == ["a", "b", "c", "d"]
 
 
+def test_a_save_that_was_lost_with_its_rank_is_emitted_from_the_snapshot() -> None:
+    """It was of a step that had been saved before. The events of the snapshot have saves that are known, too."""
+    merger = EventMerger(Spool(1 << 20), 1)
+    for event in (save(60, "a", 60), save(70, "b", 70)):
+        merger.fact(event, 0)
+    for _ in range(2):
+        for event in (save(60, "a", 60, again=True), save(60, "c", 60, again=True)):
+            merger.fact(event, 0)
+    assert merger.newest("checkpoint") == 60
+    assert [event["data"]["digest"] for event in merger.spool.take(0)] == ["a", "b", "c"]
+
+
 def test_an_incident_waits_for_the_step_that_it_follows() -> None:
     merger = EventMerger(Spool(1 << 20), 1)
     merger.fact(incident("a", 1), 1)

@@ -75,14 +75,14 @@ function useRange(id: string, { curve, version }: Live, zoom: Range | null, ende
   const grows = zoom !== null && zoom[1] > newest - curve.width && !ended;
   // A range up to the newest step has no end of its own, which would change with every step.
   const range = zoom !== null && zoom[1] >= newest ? ([zoom[0], null] as const) : zoom;
-  // Of a range that lies beyond the newest step the last two are shown: it would change with every step.
-  const finer = zoom !== null && curve.width > 1 && zoom[0] < newest - 1;
+  // Of a range that lies beyond the newest step the last two are shown: it would change with every step of a running job.
+  const finer = zoom !== null && curve.width > 1 && (ended || zoom[0] < newest - 1);
   const { data } = useQuery({
     queryKey: ["curves", id, version, range, ended],
     queryFn: ({ signal }) => getCurves(id, range, signal),
     enabled: finer,
     staleTime: Infinity,
-    gcTime: 60_000,
+    gcTime: 0, // `version` is that of this page: on the next one, steps may have been replaced
     refetchInterval: grows ? POLL_MS : false,
   });
   return finer && data ? data.curve : curve;

@@ -106,6 +106,26 @@ test("a range is read again when its steps may have been replaced", async () => 
   expect(ranges).toEqual([["2", "3"], ["2", "3"]]);
 });
 
+test("a page reads its ranges itself, as steps may have been replaced since an earlier one", async () => {
+  const ranges = rangesRead();
+  function Pages() {
+    const [page, set] = useState(1);
+    return <><button onClick={() => { set(page + 1); }}>Next</button>{page !== 2 && <JobMetrics job={job()} live={coarse(8)} />}</>;
+  }
+  open(<Pages />, "/jobs/job-1/metrics?from=2&to=3");
+  expect(await screen.findByLabelText(/^Loss.* 1\.0000 at step 3\./)).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "Next" }));
+  await userEvent.click(screen.getByRole("button", { name: "Next" }));
+  expect(await screen.findByLabelText(/^Loss.* 2\.0000 at step 3\./)).toBeTruthy();
+  expect(ranges).toHaveLength(2);
+});
+
+test("of an ended job the last two steps are read, too", async () => {
+  const ranges = rangesRead();
+  open(<JobMetrics job={job({ state: "succeeded" })} live={coarse(8)} />, "/jobs/job-1/metrics?from=7&to=8");
+  await expect.poll(() => ranges).toEqual([["7", null]]);
+});
+
 test("a range that lies beyond the newest step is not read with every step", async () => {
   const ranges = rangesRead();
   function Page() {

@@ -1,6 +1,7 @@
 """How long a client waits for a control plane that does not answer, where it finds it then, and how often it asks for an end."""
 
 import hashlib
+import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -77,6 +78,17 @@ async def test_a_control_plane_that_did_not_answer_is_looked_for_again(restarted
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1\b"):
             await other.readiness()
         assert (await other.readiness()).status == "ready"
+
+
+@pytest.mark.usefixtures("restarted_at")
+async def test_a_request_goes_nowhere_else_while_no_control_plane_is_named(tmp_path: Path) -> None:
+    """Another user's may have the default address."""
+    async with AsyncClient() as client:
+        lost = client.url
+        (tmp_path / "control.json").unlink()
+        with pytest.raises(Unreachable, match=re.escape(lost)):
+            await client.jobs()
+        assert client.url == lost != pidfile.DEFAULT_URL
 
 
 @pytest.mark.parametrize(
