@@ -39,7 +39,7 @@ from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
 from ..trainer.event_outbox import EmitEvent
 from .program import Program
-from .rank_meeting import CheckpointMismatch, RankMeeting
+from .rank_meeting import CheckpointMismatch, RankMeeting, Vote
 from .shared_folder import EndRequested, FolderUnavailable, remove_unused, shared_folder
 
 T = TypeVar("T")
@@ -78,6 +78,7 @@ class CheckpointService:
         self._copies = ExitStack()
         self._held: set[Path] = set()  # of this rank
         self._starts: dict[int, _Start] = {}  # by the launcher's count of restarts
+        self._newest = 0  # that count, of the newest request
         self._start: _Start  # that of the request which is carried out
         self._folder: Folder | None = None
 
@@ -88,8 +89,9 @@ class CheckpointService:
     def answer(self, request: dict[str, Any], handles: list[int]) -> Answer:
         """Carry out a request. `handles`: descriptors that came with it. Every failure becomes the answer's `error`."""
         try:
-            with self._lock:
-                self._start = self._after(int(request.get("restarts", 0)))
+            restarts = self._newest = int(request.get("restarts", 0))
+            with self._lock:  # a request of processes that have ended gives way
+                self._start = self._after(restarts)
                 if "save" in request:
                     return self._save(request["save"], handles)
                 if "adopt" in request:
@@ -116,7 +118,7 @@ class CheckpointService:
             if restarts > max(self._starts, default=restarts):
                 self._copies.close()
                 self._held.clear()
-            self._starts[restarts] = _Start(self._meeting.after(restarts))
+            self._starts[restarts] = _Start(self._meeting.after(restarts, lambda: self._newest != restarts))
         return self._starts[restarts]
 
     # Saving.
@@ -231,19 +233,29 @@ class CheckpointService:
             if choice is None:
                 return None
             saved = _tried(partial(read_program, folder_at(choice["where"])))
-            valid = self._is_valid(saved, choice["own"])
-            if len(saved.parts) == 1 or self._start.meeting.agree(number, valid):
-                if not valid:
-                    raise CheckpointCorrupt(f"{saved.folder} cannot be read here as another rank has read it.")
+            fault = self._fault(saved, choice["own"])
+            vote: Vote = "valid" if fault is None else "unread" if isinstance(fault, StorageUnreadable) else "corrupt"
+            if len(saved.parts) > 1:
+                vote = self._start.meeting.agree(number, vote, trainer)
+            if vote == "valid":
                 self._start.meeting.fetched(trainer)
                 if choice["own"]:
                     with contextlib.suppress(OSError):
                         note_valid(saved.folder)
                 return saved
+            if len(saved.parts) == 1 or not choice["own"]:
+                raise fault or CheckpointError(
+                    f"another rank cannot read its part of {saved.folder}, or it is damaged."
+                )
+            if vote == "unread":
+                choice["unread"] = f"{saved.folder} cannot be read"
             number, before = number + 1, choice
 
-    def _is_valid(self, saved: SavedByProgram, own: bool) -> bool:
-        """Whether this rank's part is valid, which is fetched, and its share of the parts whose ranks there are no longer."""
+    def _fault(self, saved: SavedByProgram, own: bool) -> CheckpointCorrupt | StorageUnreadable | None:
+        """What is wrong with this rank's part, which is fetched, or with its share of the parts whose ranks there are no longer.
+
+        It is reported. Raises other `StorageError`, EndRequested.
+        """
         rank, world = self._meeting.rank, self._meeting.world
         try:
             for part in sorted(saved.parts):
@@ -252,18 +264,21 @@ class CheckpointService:
                 elif part % world == rank:
                     self._check(saved, part)
         except CheckpointCorrupt as error:
-            if not own:
+            if own:
+                self._skip(error, saved.folder)
+            else:
                 self._warn(error, None)
-                raise
-            self._skip(error, saved.folder)
-            return False
-        return True
+            return error
+        except StorageUnreadable as error:
+            self._pass_over(error, saved.folder, step_of(saved.folder) if own else None)
+            return error
+        return None
 
     def _check(self, saved: SavedByProgram, part: int) -> None:
         """Read a part, which the program may ask for later, and keep nothing. Raises CheckpointCorrupt, StorageError, EndRequested."""
 
         def look() -> None:
-            if self._meeting.is_to_stop():
+            if self._start.meeting.is_to_stop():
                 raise EndRequested
 
         for name in saved.parts[part].values():
@@ -276,30 +291,38 @@ class CheckpointService:
         """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid."""
         found = _tried(lambda: complete(self._root())) if before is None or before["own"] else []
         names = [path for path in found if before is None or path.where < before["where"]]
-        unread: StorageUnreadable | None = None
+        unread: str | None = None if before is None else before["unread"]
         for path in names:
+            fault: CheckpointCorrupt | StorageUnreadable | None = None
             try:
                 saved = _tried(partial(read_program, path))
-                if trainer not in (None, saved.trainer):
-                    continue
-                if len(saved.parts) > 1 or self._is_valid(saved, own=True):
-                    return {"where": path.where, "own": True}
             except CheckpointCorrupt as error:
                 self._skip(error, path)
+                continue
             except StorageUnreadable as error:
-                unread = error
-                message = f"{path} cannot be read ({error}); the program continues from an older one, or fails."
-                self._emit_incident(error.code, message, step_of(path))
+                self._pass_over(fault := error, path, step_of(path))
+            else:
+                if trainer not in (None, saved.trainer):
+                    continue
+                if len(saved.parts) == 1:
+                    fault = self._fault(saved, own=True)
+                if fault is None:
+                    return {"where": path.where, "own": True, "unread": unread}
+            if isinstance(fault, StorageUnreadable):
+                unread = f"{path} cannot be read ({fault})"
         if unread is not None:
-            raise unread
+            raise StorageUnreadable(
+                f"{unread}, and no other checkpoint is valid; repair the storage, or remove this folder."
+            )
         if self._program.resume is None:
             return None
         other = folder_at(self._program.resume)
         for path in _tried(lambda: complete(other)) or [other]:
             saved = _tried(partial(read_program, path))
             if trainer in (None, saved.trainer):
-                self._is_valid(saved, own=False)
-                return {"where": path.where, "own": False}
+                if (fault := self._fault(saved, own=False)) is not None:
+                    raise fault
+                return {"where": path.where, "own": False, "unread": None}
         return None
 
     def _skip(self, error: CheckpointCorrupt, path: Folder) -> None:
@@ -310,6 +333,11 @@ class CheckpointService:
 
     def _warn(self, error: CheckpointCorrupt, step: int | None) -> None:
         message = f"{str(error).partition(';')[0]}; the program continues from an older one, or from the start."
+        self._emit_incident(error.code, message, step)
+
+    def _pass_over(self, error: StorageUnreadable, path: Folder, step: int | None) -> None:
+        """Report a checkpoint that cannot be read, and may be valid."""
+        message = f"{path} cannot be read ({error}); the program continues from an older one, or fails."
         self._emit_incident(error.code, message, step)
 
     def _emit_incident(self, cause: str, message: str, step: int | None) -> None:
@@ -329,7 +357,7 @@ class CheckpointService:
             remove_unused(copies, KEPT_S, size + _SPARE_BYTES)
             _tried(lambda: fetch(saved, rank, place))
 
-        self._copies.enter_context(shared_folder(place, make, place.is_dir, self._meeting.is_to_stop, WAIT_S))
+        self._copies.enter_context(shared_folder(place, make, place.is_dir, self._start.meeting.is_to_stop, WAIT_S))
         self._held.add(place)
         return place
 

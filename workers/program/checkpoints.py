@@ -8,6 +8,7 @@ which runs no code of the file. Needs only the standard library, and torch for s
 import contextlib
 import operator
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -96,14 +97,14 @@ def _written(state: Mapping[str, Any]) -> Iterator[IO[bytes]]:
     """A file without a name that holds the state. It ends with the process. Raises CheckpointFailed."""
     import torch
 
-    staging = os.environ.get(STAGING)
+    staging, handled = os.environ.get(STAGING), sys.exc_info()[1]
     with tempfile.TemporaryFile(dir=staging if staging and Path(staging).is_dir() else None) as file:
         try:  # what cannot be read again is refused now
             torch.save(state, file)
             file.flush()
             torch.load(f"/proc/self/fd/{file.fileno()}", map_location="cpu", weights_only=True, mmap=True)
         except Exception as error:
-            if (of_disk := _os_error(error)) is not None:
+            if (of_disk := _os_error(error, handled)) is not None:
                 raise CheckpointFailed(f"the state could not be written: {of_disk}; make room for it.") from error
             why = str(error).partition("\n")[0]
             remedy = "keep tensors, numbers, texts, lists and mappings in it, or save a file of your own"
@@ -111,11 +112,16 @@ def _written(state: Mapping[str, Any]) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _os_error(error: BaseException | None) -> OSError | None:
-    """The error itself, or the one from which it follows: torch raises RuntimeError where a file cannot be written."""
-    while error is not None and not isinstance(error, OSError):
+def _os_error(error: BaseException | None, handled: BaseException | None) -> OSError | None:
+    """The error itself, or the one from which it follows: torch raises RuntimeError where a file cannot be written.
+
+    `handled`: what the program handles while it saves.
+    """
+    while error is not None and error is not handled:
+        if isinstance(error, OSError):
+            return error
         error = error.__cause__ or error.__context__
-    return error
+    return None
 
 
 def _send(request: dict[str, Any], folder: str | os.PathLike[str], *handles: int) -> dict[str, Any]:

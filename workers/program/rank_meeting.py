@@ -7,8 +7,9 @@ agreed on before their launcher started them again: its count of restarts is in 
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from ..checkpoint.errors import CheckpointError
 from .shared_folder import EndRequested
@@ -16,6 +17,9 @@ from .shared_folder import EndRequested
 #: Seconds between two looks at the store, and for which a rank waits for others.
 LOOK_S: Final = 0.1
 WAIT_S: Final = 3600.0
+
+#: What a rank finds of a choice. `unread`: it may be valid, but the storage cannot read it.
+Vote = Literal["valid", "corrupt", "unread"]
 
 _PICKING: Final = "picking"
 _FAILED: Final = "failed"
@@ -46,10 +50,13 @@ class RankMeeting:
         self.rank, self.world = rank, world
         self.is_to_stop = is_to_stop
         self._keys = f"shardyard/{restarts}"
+        self._failed: Counter[int | None] = (
+            Counter()
+        )  # choices that have failed, by trainer: as many on all ranks that have asked as often
 
-    def after(self, restarts: int) -> "RankMeeting":
-        """The same rank's place after this many restarts by its launcher."""
-        return RankMeeting(self._store, self.rank, self.world, self.is_to_stop, restarts)
+    def after(self, restarts: int, is_over: Callable[[], bool]) -> "RankMeeting":
+        """The same rank's place after this many restarts by its launcher. `is_over`: whether that has started it once more."""
+        return RankMeeting(self._store, self.rank, self.world, lambda: is_over() or self.is_to_stop(), restarts)
 
     def claim(self, step: int, every: bool) -> None:
         """Declare that this rank saves the step, alone or as one of all. Raises CheckpointMismatch."""
@@ -78,27 +85,21 @@ class RankMeeting:
         """The choice number `number`, the same on all ranks: what `pick` returns on the first that asks.
 
         `trainer`: the trainer of Ray Train for which it is; each has choices of its own, as has the program (None).
-        Raises what `pick` raises; CheckpointError where it failed on another rank meanwhile, or does not end; EndRequested.
+        Raises what `pick` raises; CheckpointError where it failed on another rank, or does not end; EndRequested. What failed once fails on
+        all ranks. Their next calls pick again.
         """
-        key, mine = f"{self._keys}/pick/{trainer}/{number}", f"{_PICKING} {self.rank}"
+        key, mine = f"{self._keys}/pick/{trainer}/{self._failed[trainer]}/{number}", f"{_PICKING} {self.rank}"
         found = self._store.compare_set(key, "", mine).decode()
-        if found.startswith(_FAILED):  # before this call: the storage may answer now
-            found = self._store.compare_set(key, found, mine).decode()
         if found == mine:
-            return self._choose(key, pick)
-        whom = found.replace(_PICKING, "rank")
-
-        def is_picked() -> bool:
-            nonlocal found
-            found = self._store.get(key).decode()
-            return not found.startswith(_PICKING)
-
-        self._wait(is_picked, whom)
+            return self._choose(key, pick, trainer)
+        self._wait(lambda: not self._store.get(key).decode().startswith(_PICKING), found.replace(_PICKING, "rank"))
+        found = self._store.get(key).decode()
         if found.startswith(_FAILED):
+            self._failed[trainer] += 1
             raise CheckpointError(found.removeprefix(_FAILED).strip())
         return json.loads(found)
 
-    def _choose(self, key: str, pick: Callable[[], Any]) -> Any:
+    def _choose(self, key: str, pick: Callable[[], Any], trainer: int | None) -> Any:
         """Publish what `pick` returns, or why it failed. The others are to end, too, where this rank is."""
         try:
             choice = pick()
@@ -106,17 +107,19 @@ class RankMeeting:
             raise
         except BaseException as error:
             self._store.set(key, f"{_FAILED} {error}")
+            self._failed[trainer] += 1
             raise
         self._store.set(key, json.dumps(choice))
         return choice
 
-    def agree(self, number: int, valid: bool) -> bool:
-        """Whether the choice is valid on all ranks. Collective. Raises CheckpointError, EndRequested."""
-        key = f"{self._keys}/votes/{number}/{{}}".format
-        self._store.add(key("no"), 0 if valid else 1)
+    def agree(self, number: int, vote: Vote, trainer: int | None = None) -> Vote:
+        """The worst that any rank finds of a trainer's choice. Collective. Raises CheckpointError, EndRequested."""
+        key = f"{self._keys}/votes/{trainer}/{self._failed[trainer]}/{number}/{{}}".format
+        self._store.add(key(vote), 1)
         self._store.add(key("all"), 1)
         self._wait(lambda: self._store.add(key("all"), 0) >= self.world, "all ranks: call resume() on each")
-        return self._store.add(key("no"), 0) == 0
+        worst: tuple[Vote, ...] = ("corrupt", "unread")
+        return next((one for one in worst if self._store.add(key(one), 0)), "valid")
 
     def place(self, trainer: int, worker: int) -> None:
         """A worker of Ray Train's trainer runs beside this rank."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.control_plane import until
 from harness.patience import PATIENCE_S
 from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
 
@@ -146,7 +147,7 @@ def test_ranks_that_the_launcher_starts_again_continue_from_what_they_have_saved
 
 
 def test_a_resume_that_failed_may_be_tried_again(tmp_path: Path) -> None:
-    """On other ranks, too."""
+    """On all ranks: also one that asks when the storage is back fails first, as the others did."""
     storage = tmp_path / "storage/job"
     with gang(tmp_path) as first:
         first.save(1, "one")
@@ -156,7 +157,7 @@ def test_a_resume_that_failed_may_be_tried_again(tmp_path: Path) -> None:
         assert "repair the storage" in second.services[0].answer({"resume": {"rank": None}}, [])["error"]
         storage.unlink()
         (tmp_path / "away").rename(storage)
-        assert content(second.services[1].answer({"resume": {"rank": None}}, [])) == (1, "one")
+        assert "symbolic links" in second.services[1].answer({"resume": {"rank": None}}, [])["error"]
         assert second.resume() == [(1, "one")] * 2
 
 
@@ -206,39 +207,84 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(every: bool
         assert kept == [[1, 3]], "of two checkpoints the valid one is kept"
 
 
-@pytest.fixture
-def bad_sector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manifest of step 2 cannot be read."""
-    file, usual = f"{folder(folder_at(str(tmp_path / 'storage/job')), 2)}/{MANIFEST}", os.open
+def test_ranks_that_the_launcher_starts_again_do_not_wait_for_the_processes_before(tmp_path: Path) -> None:
+    """One of those had asked, and another had died before it did."""
+    with gang(tmp_path) as first:
+        first.save(1, "one", rank=None)
+    with gang(tmp_path) as only, ThreadPoolExecutor(1) as pool:
+        before = pool.submit(only.services[0].answer, {"resume": {"rank": None}}, [])
+        until(only.services[0]._lock.locked, PATIENCE_S, "the request of the processes before")
+        only.restarts = 1
+        assert only.resume() == [(1, "one 0"), (1, "one 1")]
+        assert "error" in before.result(PATIENCE_S)
 
-    def opened(path: Any, *how: Any, **more: Any) -> int:
-        if str(path) == file:
+
+class BadSectors:
+    """Files of the job's storage that cannot be read."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.files = folder_at(str(tmp_path / "storage/job")), set[str]()
+        usual, usual_open = os.open, Path.open
+
+        def opened(path: Any, *how: Any, **more: Any) -> int:
+            self._read(str(path))
+            return usual(path, *how, **more)
+
+        def path_opened(path: Path, *how: Any, **more: Any) -> Any:
+            self._read(str(path))
+            return usual_open(path, *how, **more)
+
+        monkeypatch.setattr(os, "open", opened)
+        monkeypatch.setattr(Path, "open", path_opened)
+        monkeypatch.setattr(checkpoint_service, "BACKOFF_S", (0.0,))
+
+    def add(self, step: int, name: str = MANIFEST) -> None:
+        self.files.add(f"{folder(self.root, step)}/{name}")
+
+    def _read(self, file: str) -> None:
+        if file in self.files:
             raise OSError(errno.EIO, os.strerror(errno.EIO), file)
-        return usual(path, *how, **more)
-
-    monkeypatch.setattr(os, "open", opened)
-    monkeypatch.setattr(checkpoint_service, "BACKOFF_S", (0.0,))
 
 
-def save_steps(tmp_path: Path, *steps: int) -> None:
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BadSectors:
+    return BadSectors(tmp_path, monkeypatch)
+
+
+def save_steps(tmp_path: Path, *steps: int, rank: int | None = 0) -> None:
     with gang(tmp_path) as first:
         for step in steps:
-            first.save(step, f"step {step}")
+            first.save(step, f"step {step}", rank)
 
 
-def test_the_one_before_a_checkpoint_that_cannot_be_read_is_used(tmp_path: Path, bad_sector: None) -> None:
-    save_steps(tmp_path, 1, 2)
+@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize("every", [False, True])
+def test_the_one_before_a_checkpoint_that_cannot_be_read_is_used(
+    every: bool, part: bool, tmp_path: Path, disk: BadSectors
+) -> None:
+    save_steps(tmp_path, 1, 2, rank=None if every else 0)
+    parts = read_program(folder(disk.root, 2)).parts
+    disk.add(2, parts[max(parts)]["weights"] if part else MANIFEST)
     with gang(tmp_path) as second:
-        assert second.resume() == [(1, "step 1")] * 2
-        assert [data["cause"] for _, data in second.events] == ["storage_unreachable"]
-    folder(folder_at(str(tmp_path / "storage/job")), 1).remove(MANIFEST)
-    with gang(tmp_path) as third:
-        assert "Input/output error" in third.services[0].answer({"resume": {"rank": None}}, [])["error"]
+        assert second.resume() == ([(1, "step 1 0"), (1, "step 1 1")] if every else [(1, "step 1")] * 2)
+        assert [(data["cause"], data["step"]) for _, data in second.events] == [("storage_unreachable", 2)]
+    # Then it is the only one, or the other one is damaged: the program does not begin afresh.
+    older = folder(disk.root, 1)
+    for damage in (
+        lambda: older.write(read_program(older).parts[0]["weights"], memoryview(b"damaged")),
+        older.remove_all,
+    ):
+        damage()
+        with gang(tmp_path, cache=str(tmp_path / "cold")) as third:
+            answers = third.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))
+            assert all("no other checkpoint is valid" in one["error"] for one in answers), answers
+    assert not folder(disk.root, 2).has("corrupt")
 
 
-def test_a_driver_saves_beside_a_checkpoint_that_cannot_be_read(tmp_path: Path, bad_sector: None) -> None:
+def test_a_driver_saves_beside_a_checkpoint_that_cannot_be_read(tmp_path: Path, disk: BadSectors) -> None:
     """It may be the newest of another trainer, and stays."""
     save_steps(tmp_path, 1, 2)
+    disk.add(2)
     with gang(tmp_path, ray=RayShare(1 << 20)) as second:
         second.save(3, "step 3")
         assert [event["kept"] for kind, event in second.events if kind == "checkpoint"] == [[2, 3]]

@@ -96,6 +96,18 @@ shardyard.checkpoint({"x": torch.zeros(1 << 16)}, step=1)
     assert "the state could not be written: [Errno 27] File too large; make room for it." in done.stderr, done.stderr
 
 
+def test_what_a_program_handles_while_it_saves_is_not_why_it_cannot(name: str, tmp_path: Path) -> None:
+    script = """
+class Own: pass
+try:
+    raise ConnectionError("a rank is gone")
+except ConnectionError:
+    shardyard.checkpoint({"x": Own()}, step=1)
+"""
+    done = ran(script, tmp_path, name)
+    assert "the state cannot be read again without running code" in done.stderr, done.stderr
+
+
 def test_ranks_that_torchrun_starts_again_have_another_answer(name: str, tmp_path: Path) -> None:
     """Those that another loop of the command starts have the first one, and those of several torchruns, which count apart."""
     several = {"TORCHELASTIC_RESTART_COUNT": "1", "GROUP_WORLD_SIZE": "2"}

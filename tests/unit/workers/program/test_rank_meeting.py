@@ -10,7 +10,7 @@ from harness.patience import PATIENCE_S
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from shardyard.workers.checkpoint.errors import CheckpointError
-from shardyard.workers.program.rank_meeting import CheckpointMismatch, RankMeeting
+from shardyard.workers.program.rank_meeting import CheckpointMismatch, RankMeeting, Vote
 from shardyard.workers.program.shared_folder import EndRequested
 
 
@@ -81,7 +81,8 @@ def test_a_choice_that_fails_fails_on_all_that_wait_for_it(store: Any) -> None:
 
 
 @pytest.mark.parametrize("again", [0, 1])
-def test_a_choice_that_failed_before_is_made_again(again: int, store: Any) -> None:
+def test_a_choice_that_failed_is_made_again_by_the_next_calls(again: int, store: Any) -> None:
+    """A rank that asks later fails once, too: else it would continue from a checkpoint, and the others without one."""
     ranks = meetings(store, 2)
 
     def fail() -> Any:
@@ -89,6 +90,8 @@ def test_a_choice_that_failed_before_is_made_again(again: int, store: Any) -> No
 
     with pytest.raises(OSError, match="no storage"):
         ranks[0].picked(0, fail)
+    with pytest.raises(CheckpointError, match="no storage"):
+        ranks[1].picked(0, lambda: "newest")
     assert ranks[again].picked(0, lambda: "newest") == "newest"
     assert ranks[1 - again].picked(0, fail) == "newest"
 
@@ -103,7 +106,7 @@ def test_a_choice_that_a_rank_leaves_as_it_is_to_end_has_not_failed(store: Any) 
 
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(first.picked, 0, end)]
-        while not store.check(["shardyard/0/pick/None/0"]):
+        while not store.check(["shardyard/0/pick/None/0/0"]):
             pass
         asked.append(pool.submit(second.picked, 0, end))
         assert isinstance(asked[0].exception(PATIENCE_S), EndRequested)
@@ -115,19 +118,20 @@ def test_what_ranks_agreed_on_before_their_launcher_started_them_again_counts_fo
     ranks = meetings(store, 2)
     assert ranks[0].gather(1, "torn") is None
     assert on_all(ranks, lambda rank: rank.picked(0, lambda: "old")) == ["old"] * 2
-    assert on_all(ranks, lambda rank: rank.agree(0, valid=False)) == [False] * 2
+    assert on_all(ranks, lambda rank: rank.agree(0, "corrupt")) == ["corrupt"] * 2
     on_all(ranks, RankMeeting.fetched)
-    again = [rank.after(1) for rank in ranks]
+    again = [rank.after(1, lambda: False) for rank in ranks]
     assert again[1].gather(1, "part 1") is None and not again[1].all_fetched()
     assert again[0].gather(1, "part 0") == ["part 0", "part 1"]
     assert on_all(again, lambda rank: rank.picked(0, lambda: "new")) == ["new"] * 2
-    assert on_all(again, lambda rank: rank.agree(0, valid=True)) == [True] * 2
+    assert on_all(again, lambda rank: rank.agree(0, "valid")) == ["valid"] * 2
 
 
 def test_a_choice_counts_if_it_is_valid_on_all_ranks(store: Any) -> None:
     ranks = meetings(store, 3)
-    assert on_all(ranks, lambda rank: rank.agree(0, rank.rank != 2)) == [False] * 3
-    assert on_all(ranks, lambda rank: rank.agree(1, valid=True)) == [True] * 3
+    votes: list[tuple[Vote, ...]] = [("valid", "unread", "corrupt"), ("valid", "unread", "valid"), ("valid",) * 3]
+    found = [on_all(ranks, lambda rank, each=each, n=n: rank.agree(n, each[rank.rank])) for n, each in enumerate(votes)]  # type: ignore[misc]
+    assert found == [["corrupt"] * 3, ["unread"] * 3, ["valid"] * 3]
     assert not ranks[0].all_fetched()
     on_all(ranks, RankMeeting.fetched)
     assert ranks[0].all_fetched()
@@ -135,4 +139,4 @@ def test_a_choice_counts_if_it_is_valid_on_all_ranks(store: Any) -> None:
 
 def test_a_rank_that_is_to_end_waits_no_longer(store: Any) -> None:
     with pytest.raises(EndRequested):
-        meetings(store, 2, lambda: True)[0].agree(0, valid=True)
+        meetings(store, 2, lambda: True)[0].agree(0, "valid")
