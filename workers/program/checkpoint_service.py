@@ -53,6 +53,8 @@ KEPT_S: Final = 3600.0
 _SPARE_BYTES: Final = 256 << 20
 
 Answer = dict[str, Any]
+#: Why a checkpoint is not used. One that cannot be read may be valid.
+Fault = CheckpointCorrupt | StorageUnreadable
 
 
 @dataclass
@@ -251,7 +253,7 @@ class CheckpointService:
                 choice["unread"] = f"{saved.folder} cannot be read"
             number, before = number + 1, choice
 
-    def _fault(self, saved: SavedByProgram, own: bool) -> CheckpointCorrupt | StorageUnreadable | None:
+    def _fault(self, saved: SavedByProgram, own: bool) -> Fault | None:
         """What is wrong with this rank's part, which is fetched, or with its share of the parts whose ranks there are no longer.
 
         It is reported. Raises other `StorageError`, EndRequested.
@@ -263,15 +265,9 @@ class CheckpointService:
                     self._fetched(saved, part)
                 elif part % world == rank:
                     self._check(saved, part)
-        except CheckpointCorrupt as error:
-            if own:
-                self._skip(error, saved.folder)
-            else:
-                self._warn(error, None)
-            return error
-        except StorageUnreadable as error:
-            self._pass_over(error, saved.folder, step_of(saved.folder) if own else None)
-            return error
+        except (CheckpointCorrupt, StorageUnreadable) as fault:
+            self._skip(fault, saved.folder, step_of(saved.folder) if own else None)
+            return fault
         return None
 
     def _check(self, saved: SavedByProgram, part: int) -> None:
@@ -293,14 +289,12 @@ class CheckpointService:
         names = [path for path in found if before is None or path.where < before["where"]]
         unread: str | None = None if before is None else before["unread"]
         for path in names:
-            fault: CheckpointCorrupt | StorageUnreadable | None = None
+            fault: Fault | None = None
             try:
                 saved = _tried(partial(read_program, path))
-            except CheckpointCorrupt as error:
-                self._skip(error, path)
-                continue
-            except StorageUnreadable as error:
-                self._pass_over(fault := error, path, step_of(path))
+            except (CheckpointCorrupt, StorageUnreadable) as error:
+                fault = error
+                self._skip(fault, path, step_of(path))
             else:
                 if trainer not in (None, saved.trainer):
                     continue
@@ -325,23 +319,19 @@ class CheckpointService:
                 return {"where": path.where, "own": False, "unread": None}
         return None
 
-    def _skip(self, error: CheckpointCorrupt, path: Folder) -> None:
-        """Report a checkpoint of this job, and note it in the storage, so that later saves remove it before valid ones."""
-        with contextlib.suppress(OSError):
-            note_corrupt(path)
-        self._warn(error, step_of(path))
+    def _skip(self, fault: Fault, path: Folder, step: int | None) -> None:
+        """Report a checkpoint that is not used. `step`: of one of this job.
 
-    def _warn(self, error: CheckpointCorrupt, step: int | None) -> None:
-        message = f"{str(error).partition(';')[0]}; the program continues from an older one, or from the start."
-        self._emit_incident(error.code, message, step)
-
-    def _pass_over(self, error: StorageUnreadable, path: Folder, step: int | None) -> None:
-        """Report a checkpoint that cannot be read, and may be valid."""
-        message = f"{path} cannot be read ({error}); the program continues from an older one, or fails."
-        self._emit_incident(error.code, message, step)
-
-    def _emit_incident(self, cause: str, message: str, step: int | None) -> None:
-        event = IncidentEvent(cause=cause, message=message, step=step)
+        If that is corrupt, it is noted in the storage, so that later saves remove it before valid ones.
+        """
+        why, otherwise = f"{path} cannot be read ({fault})", "fails"
+        if isinstance(fault, CheckpointCorrupt):
+            why, otherwise = str(fault).partition(";")[0], "from the start"
+            if step is not None:
+                with contextlib.suppress(OSError):
+                    note_corrupt(path)
+        message = f"{why}; the program continues from an older one, or {otherwise}."
+        event = IncidentEvent(cause=fault.code, message=message, step=step)
         self._emit(event.kind, to_json(event))
 
     def _fetched(self, saved: SavedByProgram, rank: int) -> Path:
