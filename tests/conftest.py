@@ -1,6 +1,7 @@
 """What tests of several floors share, and which of them run one after the other in one process."""
 
 import gc
+import os
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("same", parent=hypothesis.settings.get_profile("drawn"), derandomize=True)
 hypothesis.settings.load_profile("same")
+
+# torch asks for the name of each peer's address, only to log it, and waits for 5 s where the name server loses a question.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 HERE = Path(__file__).parent
 BUCKET = "checkpoints"
