@@ -35,3 +35,22 @@ class DataStrategy(Protocol):
 
     def after_validation(self) -> None:
         """Called after forward passes that no backward pass follows."""
+
+
+class AfterReduction:
+    """A data strategy that does what another one does, and more after that has reduced: see `reduce` of its kinds."""
+
+    def __init__(self, data: DataStrategy) -> None:
+        self._data = data
+        self.shards: list[ParamShard] = data.shards
+        self.before_backward, self.publish = data.before_backward, data.publish
+        self.after_validation, self.collect = data.after_validation, data.collect
+        self.settle, self.finishing = data.settle, data.finishing
+
+    @property
+    def gradient_peak(self) -> int:
+        return self._data.gradient_peak
+
+    @gradient_peak.setter
+    def gradient_peak(self, value: int) -> None:
+        self._data.gradient_peak = value

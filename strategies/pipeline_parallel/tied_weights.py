@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..data_strategy import DataStrategy
+from ..data_strategy import AfterReduction, DataStrategy
 from ..layout import Layout
 from ..mesh import Mesh
-from ..param_shard import ParamShard, ties
+from ..param_shard import ties
 from ..telemetry.current import wait_on
 
 
@@ -36,30 +36,18 @@ def share(parts: Sequence[nn.Module], scalars: bool) -> None:
                 setattr(part.get_submodule(path), key, shared)
 
 
-class TiedWeights:
+class TiedWeights(AfterReduction):
     """A data strategy that adds up the gradients of tied weights after reducing them.
 
     `ranks`: the weight's name → the ranks of the pipeline that hold it, in order. This rank is one of them.
     """
 
     def __init__(self, data: DataStrategy, ranks: Mapping[str, Sequence[int]], mesh: Mesh) -> None:
-        self._data, self._group, self._rank = data, mesh.group("pipeline"), mesh.index("pipeline")
-        self._device = mesh.device
-        self.shards: list[ParamShard] = data.shards
+        super().__init__(data)
+        self._group, self._rank, self._device = mesh.group("pipeline"), mesh.index("pipeline"), mesh.device
         # All ranks exchange in the order of names. So they never wait for each other forever, also where each weight has other holders.
         tied = sorted((shard for shard in data.shards if shard.name in ranks), key=lambda shard: shard.name)
         self._tied = [(shard, ranks[shard.name]) for shard in tied]
-        self.before_backward, self.publish = data.before_backward, data.publish
-        self.after_validation, self.collect = data.after_validation, data.collect
-        self.settle, self.finishing = data.settle, data.finishing
-
-    @property
-    def gradient_peak(self) -> int:
-        return self._data.gradient_peak
-
-    @gradient_peak.setter
-    def gradient_peak(self, value: int) -> None:
-        self._data.gradient_peak = value
 
     def reduce(self) -> None:
         """Reduce over the replicas, then over the stages."""

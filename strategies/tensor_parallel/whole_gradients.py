@@ -16,32 +16,21 @@ from collections.abc import Mapping, Sequence
 import torch
 import torch.distributed as dist
 
-from ..data_strategy import DataStrategy
+from ..data_strategy import AfterReduction, DataStrategy
 from ..mesh import GROUPS, Mesh
 from ..param_shard import ParamShard
 from ..telemetry.current import wait_on
 
 
-class WholeGradients:
+class WholeGradients(AfterReduction):
     """A data strategy that, after reducing, gives the ranks of each tensor axis the sums of the first of them.
 
     `whole`: tensor axis → the param shards that its ranks hold whole, in the same order on all of them.
     """
 
     def __init__(self, data: DataStrategy, whole: Mapping[str, Sequence[ParamShard]], mesh: Mesh) -> None:
-        self._data, self._whole, self._mesh = data, whole, mesh
-        self.shards: list[ParamShard] = data.shards
-        self.before_backward, self.publish = data.before_backward, data.publish
-        self.after_validation, self.collect = data.after_validation, data.collect
-        self.settle, self.finishing = data.settle, data.finishing
-
-    @property
-    def gradient_peak(self) -> int:
-        return self._data.gradient_peak
-
-    @gradient_peak.setter
-    def gradient_peak(self, value: int) -> None:
-        self._data.gradient_peak = value
+        super().__init__(data)
+        self._whole, self._mesh = whole, mesh
 
     def reduce(self) -> None:
         """Reduce over the replicas, then share the sums, one message per tensor axis."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from harness.bad_disk import BadDisk
 
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint import restore
@@ -53,34 +54,9 @@ def saved(root: Folder, step: int, values: torch.Tensor) -> Manifest:
     return manifest
 
 
-class BadDisk:
-    """Answers with EIO to each read of a file's content, as a mount without a server does, whose names and sizes are cached."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.files: set[str] = set()
-        self.tries = -1  # failures that are left; -1: all
-        usual, usual_open = os.open, Path.open
-
-        def opened(path: Any, *how: Any, **more: Any) -> int:
-            self._refuse(str(path))
-            return usual(path, *how, **more)
-
-        def path_opened(path: Path, *how: Any, **more: Any) -> Any:
-            self._refuse(str(path))
-            return usual_open(path, *how, **more)
-
-        monkeypatch.setattr(os, "open", opened)
-        monkeypatch.setattr(Path, "open", path_opened)
-        monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
-
-    def _refuse(self, path: str) -> None:
-        if path in self.files and self.tries != 0:
-            self.tries -= 1
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-
-
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> BadDisk:
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
     return BadDisk(monkeypatch)
 
 

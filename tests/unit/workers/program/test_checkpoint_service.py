@@ -1,7 +1,5 @@
 """What ranks' trainer processes do for `shardyard.checkpoint` and `shardyard.resume`, with a real store and real storage."""
 
-import errno
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.bad_disk import BadDisk
 from harness.control_plane import until
 from harness.patience import PATIENCE_S
 from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
@@ -219,36 +218,10 @@ def test_ranks_that_the_launcher_starts_again_do_not_wait_for_the_processes_befo
         assert "error" in before.result(PATIENCE_S)
 
 
-class BadSectors:
-    """Files of the job's storage that cannot be read."""
-
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.root, self.files = folder_at(str(tmp_path / "storage/job")), set[str]()
-        usual, usual_open = os.open, Path.open
-
-        def opened(path: Any, *how: Any, **more: Any) -> int:
-            self._read(str(path))
-            return usual(path, *how, **more)
-
-        def path_opened(path: Path, *how: Any, **more: Any) -> Any:
-            self._read(str(path))
-            return usual_open(path, *how, **more)
-
-        monkeypatch.setattr(os, "open", opened)
-        monkeypatch.setattr(Path, "open", path_opened)
-        monkeypatch.setattr(checkpoint_service, "BACKOFF_S", (0.0,))
-
-    def add(self, step: int, name: str = MANIFEST) -> None:
-        self.files.add(f"{folder(self.root, step)}/{name}")
-
-    def _read(self, file: str) -> None:
-        if file in self.files:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), file)
-
-
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BadSectors:
-    return BadSectors(tmp_path, monkeypatch)
+def disk(monkeypatch: pytest.MonkeyPatch) -> BadDisk:
+    monkeypatch.setattr(checkpoint_service, "BACKOFF_S", (0.0,))
+    return BadDisk(monkeypatch)
 
 
 def save_steps(tmp_path: Path, *steps: int, rank: int | None = 0) -> None:
@@ -260,16 +233,16 @@ def save_steps(tmp_path: Path, *steps: int, rank: int | None = 0) -> None:
 @pytest.mark.parametrize("part", [False, True])
 @pytest.mark.parametrize("every", [False, True])
 def test_the_one_before_a_checkpoint_that_cannot_be_read_is_used(
-    every: bool, part: bool, tmp_path: Path, disk: BadSectors
+    every: bool, part: bool, tmp_path: Path, disk: BadDisk
 ) -> None:
     save_steps(tmp_path, 1, 2, rank=None if every else 0)
-    parts = read_program(folder(disk.root, 2)).parts
-    disk.add(2, parts[max(parts)]["weights"] if part else MANIFEST)
+    older, newest = (folder(folder_at(str(tmp_path / "storage/job")), step) for step in (1, 2))
+    parts = read_program(newest).parts
+    disk.files = {f"{newest}/{parts[max(parts)]['weights'] if part else MANIFEST}"}
     with gang(tmp_path) as second:
         assert second.resume() == ([(1, "step 1 0"), (1, "step 1 1")] if every else [(1, "step 1")] * 2)
         assert [(data["cause"], data["step"]) for _, data in second.events] == [("storage_unreachable", 2)]
     # Then it is the only one, or the other one is damaged: the program does not begin afresh.
-    older = folder(disk.root, 1)
     for damage in (
         lambda: older.write(read_program(older).parts[0]["weights"], memoryview(b"damaged")),
         older.remove_all,
@@ -278,13 +251,13 @@ def test_the_one_before_a_checkpoint_that_cannot_be_read_is_used(
         with gang(tmp_path, cache=str(tmp_path / "cold")) as third:
             answers = third.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))
             assert all("no other checkpoint is valid" in one["error"] for one in answers), answers
-    assert not folder(disk.root, 2).has("corrupt")
+    assert not newest.has("corrupt")
 
 
-def test_a_driver_saves_beside_a_checkpoint_that_cannot_be_read(tmp_path: Path, disk: BadSectors) -> None:
+def test_a_driver_saves_beside_a_checkpoint_that_cannot_be_read(tmp_path: Path, disk: BadDisk) -> None:
     """It may be the newest of another trainer, and stays."""
     save_steps(tmp_path, 1, 2)
-    disk.add(2)
+    disk.files = {f"{folder(folder_at(str(tmp_path / 'storage/job')), 2)}/{MANIFEST}"}
     with gang(tmp_path, ray=RayShare(1 << 20)) as second:
         second.save(3, "step 3")
         assert [event["kept"] for kind, event in second.events if kind == "checkpoint"] == [[2, 3]]
