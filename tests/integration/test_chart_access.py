@@ -3,14 +3,14 @@
 import base64
 import json
 import shutil
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from harness.http_server import http_server
 
 from shardyard.api.access_token import checked
 
@@ -135,13 +135,8 @@ def cluster() -> Iterator[tuple[str, dict[str, Any]]]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", objects
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with http_server(Api) as port:
+        yield f"http://127.0.0.1:{port}", objects
 
 
 def test_an_upgrade_keeps_the_token_and_the_key(cluster: tuple[str, dict[str, Any]], tmp_path: Path) -> None:

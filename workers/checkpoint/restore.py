@@ -149,7 +149,7 @@ def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], N
     if found is None and resume is not None:
         (path,) = retries.of(lambda: _as_first_rank_sees(resume, lambda: [chosen(root, resume)]))
         manifest = retries.of(lambda: verify_together(path, beat))
-        _note(lambda path: note_chosen(root, resume, path), path)
+        _note(partial(note_chosen, root, resume), path)
         return Restored(path, manifest, own=False)
     return None if found is None else Restored(*found, own=True)
 

@@ -3,13 +3,13 @@
 import contextlib
 import os
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.http_server import http_server
 
 from shardyard.api import spec_file
 from shardyard.api.client import code_folder
@@ -76,15 +76,8 @@ def address(repository: Path) -> Iterator[str]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with http_server(Backend) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def test_a_branch_a_tag_and_a_commit_are_cloned(repository: Path, address: str, tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
 """The environment's token goes to no process of another user of this machine. What else a client sends: the integration tests."""
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from harness.http_server import http_server
 
 from shardyard.api import peer, pidfile
 from shardyard.api.client import ApiError, AsyncClient, Client
@@ -50,15 +50,8 @@ def serving() -> Iterator[Server]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        it.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield it
-        finally:
-            server.shutdown()
-            thread.join()
+    with http_server(Handler) as it.port:
+        yield it
 
 
 @pytest.fixture

@@ -2,15 +2,15 @@
 
 import hashlib
 import re
-import threading
 from collections.abc import Awaitable, Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.http_server import http_server
 
 from shardyard.api import pidfile
 from shardyard.api.client import AsyncClient
@@ -46,14 +46,8 @@ def restarted_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
     monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path))
     monkeypatch.delenv("SHARDYARD_URL", raising=False)
     pidfile.write(tmp_path, pidfile.Control.of_this_process("http://127.0.0.1:1"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), Plane) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with http_server(Plane) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(
