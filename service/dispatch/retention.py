@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 _OPENED: Final = 8
 #: Storages of jobs' own whose removals may stand still at the same time, before no removal begins in another of them. Each holds a thread.
 _STANDING: Final = 32
-#: Seconds after which a sweep goes on without a removal, which continues beside it.
-_LIMIT_S: Final = 600.0
 #: The actor of jobs that are deleted by age.
 ACTOR: Final = "retention"
 
@@ -41,8 +39,10 @@ ACTOR: Final = "retention"
 class Removals:
     """The removals of files that run, for all sweeps of a dispatcher: one at a time in a storage, which may not answer."""
 
-    def __init__(self, limit_s: float = _LIMIT_S) -> None:
-        self._limit_s = limit_s
+    #: Seconds after which a sweep goes on without a removal, which continues beside it.
+    limit_s: float = 600.0
+
+    def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[None]] = {}  # by the root of the storage
 
     @property
@@ -58,9 +58,9 @@ class Removals:
         """Returns and raises as `work`. Raises TimeoutError after the time limit; `work` then ends when it can."""
         task = self._running[root] = asyncio.create_task(in_own_thread("retention", work))
         task.add_done_callback(partial(self._end, root))
-        await asyncio.wait({task}, timeout=self._limit_s)
+        await asyncio.wait({task}, timeout=self.limit_s)
         if not task.done():
-            raise TimeoutError(errno.ETIMEDOUT, f"No answer within {self._limit_s:g} s")
+            raise TimeoutError(errno.ETIMEDOUT, f"No answer within {self.limit_s:g} s")
         task.result()
 
     def _end(self, root: str, task: asyncio.Task[None]) -> None:
