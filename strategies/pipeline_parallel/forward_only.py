@@ -23,7 +23,8 @@ from ..fields import Inputs, stage_inputs
 from ..layout import Layout
 from ..mesh import Mesh
 from ..telemetry.current import wait_on
-from .stage_shapes import Hidden
+from .stage_errors import check_passed_on
+from .stage_shapes import Hidden, described
 
 #: What a rank runs in one round: (stage, micro-batch).
 Pass = tuple[int, int]
@@ -72,8 +73,9 @@ class ForwardOnly:
     """The stages of this rank. Works for any map of stages to ranks.
 
     `hidden` is the shape and dtype of what stages pass on. If it is None, as for a module of the user's own, each stage's first result
-    is preceded by a header, and may be several tensors. `passed_on`: by stage, as far as this rank's stages pass it on or take it;
-    `taken`: what the first stage takes by position, once it is learnt.
+    of a run is preceded by a header, and may be several tensors: of other shapes than in another run, as a validation split may have.
+    `passed_on`: by stage, as far as this rank's stages pass it on or take it; `taken`: what the first stage takes by position, once it
+    is learnt.
     """
 
     def __init__(
@@ -88,22 +90,27 @@ class ForwardOnly:
         self._mine = dict(zip(layout.stages_of(mesh.index("pipeline")), parts, strict=True))
         self._owners = {stage: rank for rank in range(layout.pipeline) for stage in layout.stages_of(rank)}
         self._rank, self._group, self._device = mesh.index("pipeline"), mesh.group("pipeline"), mesh.device
-        self.passed_on: dict[int, tuple[Hidden, ...]] = dict.fromkeys(range(self._last), (hidden,)) if hidden else {}
+        self._known = dict.fromkeys(range(self._last), (hidden,)) if hidden else {}
+        self.passed_on: dict[int, tuple[Hidden, ...]] = {}
         self.taken: tuple[Hidden, ...] = ()
 
     def run(self, inputs: Inputs, finish: Callable[[int, torch.Tensor], None]) -> None:
-        """Push `inputs` [micro-batches × micro-batch, …] through; `finish(number, output)` is called on the last stage's rank."""
+        """Push `inputs` [micro-batches × micro-batch, …] through; `finish(number, output)` is called on the last stage's rank.
+
+        Raises Refusal if a stage passes on other shapes for a later micro-batch than for the first.
+        """
         self._run([stage_inputs(part) for part in inputs.chunk(self._microbatches)], finish)
 
     def learn(self, inputs: Inputs) -> None:
         """Push the first micro-batch of `inputs` through, so that `passed_on` and `taken` are known."""
         first = stage_inputs(inputs.chunk(self._microbatches)[0])
-        self.taken = _described(first[0])
+        self.taken = described(first[0])
         self._run([first], lambda _, __: None)
 
     def _run(
         self, parts: Sequence[tuple[Tensors, dict[str, Any]]], finish: Callable[[int, torch.Tensor], None]
     ) -> None:
+        self.passed_on = dict(self._known)
         given: dict[Pass, Tensors] = {(0, number): tensors for number, (tensors, _) in enumerate(parts)}
         awaited: dict[Pass, _Messages] = {}
         rounds_sent = deque[_Messages]()
@@ -122,7 +129,7 @@ class ForwardOnly:
                     leaving = output if isinstance(output, tuple) else (output,)
                     if self._owners[stage + 1] == self._rank:
                         given[stage + 1, number] = leaving
-                        self.passed_on[stage] = _described(leaving)
+                        self.passed_on[stage] = described(leaving)
             messages = self._exchange(now, leaving)
             awaited |= dict.fromkeys(messages.arriving, messages)
             rounds_sent.append(messages)
@@ -153,8 +160,10 @@ class ForwardOnly:
     def _learn(self, coming: set[int], leaving: set[int], sent: Tensors) -> None:
         """Exchange headers of stages of which it is not known what they pass on."""
         operations, headers = [], {}
+        for stage in leaving & self.passed_on.keys():
+            check_passed_on(stage, sent, self.passed_on[stage])
         for stage in sorted(leaving - self.passed_on.keys()):
-            self.passed_on[stage] = _described(sent)
+            self.passed_on[stage] = described(sent)
             header = torch.tensor(header_of(self.passed_on[stage]), device=self._device)
             operations.append(self._message(dist.isend, header, stage + 1))
         for stage in sorted(coming - self.passed_on.keys()):
@@ -183,10 +192,6 @@ _DTYPES: Final = (
 )
 #: Numbers of a header: of each tensor its dimensions, its dtype and its sizes; the rest is −1.
 _HEADER: Final = 64
-
-
-def _described(tensors: Tensors) -> tuple[Hidden, ...]:
-    return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
 
 
 def header_of(described: Sequence[Hidden]) -> list[int]:

@@ -60,7 +60,8 @@ from .p2p_trace import seen
 from .repeated_weights import explained
 from .schedule_order import Order, alternating_order, delayed_order, order_of
 from .simulator import Timeline, evenly, simulate
-from .stage_shapes import Examples, FoundShapes, StageShapes
+from .stage_errors import check_passed_on, unwrapped
+from .stage_shapes import Examples, FoundShapes, Hidden, StageShapes
 from .zero_bubble import HANDCRAFTED, passes
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -79,18 +80,23 @@ class OwnStage(PipelineStage):
     """A stage whose passes count as its rank's busy time, while the schedule around them waits for neighbours.
 
     `data` is informed of passes that set gradients of weights without calling hooks, and within `last` of the stage's last pass. `pairs`
-    has the groups over which its messages go, as `Mesh.pairs`. `schedule`: its name in the layout.
+    has the groups over which its messages go, as `Mesh.pairs`. `schedule`: its name in the layout. `passed_on`: shapes and dtypes of what
+    it passes on, if a forward pass has shown them.
     """
 
     data: DataStrategy
     last: Callable[[], AbstractContextManager[None]]
     pairs: Mapping[int, dist.ProcessGroup]
     schedule: str
+    passed_on: Sequence[Hidden] | None = None
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         span = current().tracer.span("forward", FORWARD, fwd_chunk_id, self.stage_index)
         with current().clock.busy, span, current().logged.microbatch():
-            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+            given = unwrapped(partial(super().forward_one_chunk, fwd_chunk_id, *args, **kwargs))
+        if self.passed_on is not None:
+            check_passed_on(self.stage_index, given if isinstance(given, tuple) else (given,), self.passed_on)
+        return given
 
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: Any = False
@@ -98,7 +104,8 @@ class OwnStage(PipelineStage):
         name = BACKWARD if full_backward else BACKWARD_INPUT
         ending = self.last() if full_backward and last_backward else nullcontext()
         with current().clock.busy, current().tracer.span("backward", name, bwd_chunk_id, self.stage_index), ending:
-            given = super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+            run = partial(super().backward_one_chunk, bwd_chunk_id, loss, full_backward, last_backward)
+            given = unwrapped(run)
         if not full_backward:  # torch leaves the gradient that it sends with the input, until the next step
             for value in self.backward_state[bwd_chunk_id][0]:
                 value.grad = None
@@ -180,6 +187,8 @@ class Pipeline(Runner):
         self._last_passes = LastPasses([list(part.parameters()) for part in parts], data)
         for number, stage in enumerate(stages):
             stage.schedule = layout.schedule
+            if isinstance(shapes, FoundShapes):
+                stage.passed_on = shapes.passed_on.get(stage.stage_index)
             stage.data, stage.last, stage.pairs = data, partial(self._last_passes.of, number), mesh.pairs
         self._schedule = _make(layout, stages, self._microbatches, self._loss_of)
         self._pair = overlapped_pair(self._schedule, stages, parts, layout, mesh.device)

@@ -18,6 +18,11 @@ from ..layout import Layout
 Hidden = tuple[Sequence[int], torch.dtype]
 
 
+def described(tensors: Sequence[torch.Tensor]) -> tuple[Hidden, ...]:
+    """Shape and dtype of each."""
+    return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+
+
 class Examples(Protocol):
     """Tensors on the meta device, like those that stages take and return."""
 

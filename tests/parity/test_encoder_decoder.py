@@ -50,6 +50,25 @@ def masked(dropout=0.0):
     return Masked(dropout)
 '''
 
+#: A source whose samples have other lengths for validation, or after the first step.
+SOURCE = """
+from texts import reversals
+
+
+class Changing:
+    samples, validation_samples = None, 64
+
+    def __init__(self, validation, later):
+        self.read, self.later, self.validation = reversals(7).training, reversals(later).training, reversals(validation).training
+
+    def training(self, indices, seeds):
+        return (self.read if indices.max() < 16 else self.later)(indices, seeds)
+
+
+def changing(validation=7, later=7):
+    return Changing(validation, later)
+"""
+
 
 def make_job(layout: dict[str, Any], model: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A small job whose encoder reads seven tokens of a sample and whose decoder writes five."""
@@ -138,6 +157,7 @@ def masked(tmp_path_factory: pytest.TempPathFactory) -> Make:
     folder = tmp_path_factory.mktemp("masked")
     (folder / "masked.py").write_text(MODULE)
     (folder / "texts.py").write_text((LANGUAGE / "texts.py").read_text())
+    (folder / "changing.py").write_text(SOURCE)
 
     def spec(layout: dict[str, Any], dropout: float = 0.0, **more: Any) -> dict[str, Any]:
         model = {"import": "masked:masked", "code": str(folder), "args": {"dropout": dropout}}
@@ -169,3 +189,23 @@ def test_dropout_draws_the_same_after_a_resume(masked: Make, root: Path) -> None
     whole = train(spec, root, "dropout")
     resumed = train(spec, root, "dropout")
     assert resumed["losses"] == whole["losses"][2:] and len(resumed["losses"]) == 1
+
+
+@pytest.mark.parametrize("length", [3, 14])
+def test_a_validation_split_may_have_other_shapes_than_the_training_split(
+    length: int, masked: Make, root: Path, one_process: Make
+) -> None:
+    data = {"source": "changing:changing", "options": {"validation": length}}
+    spec = masked({"pipeline": 2, "micro_batch": 4}, data=data)
+    found, expected = train(spec, root), one_process(spec)
+    assert_equal(found, expected, 1e-10)
+    np.testing.assert_allclose(evaluations(found), evaluations(expected), rtol=1e-10)
+
+
+def test_a_step_of_other_shapes_than_before_is_refused_by_the_stage_that_passes_them_on(
+    masked: Make, root: Path
+) -> None:
+    data = {"source": "changing:changing", "options": {"later": 9}}
+    before, now = r"float64 \[7, 4, 6\], bool \[4, 7\]", r"float64 \[9, 4, 6\], bool \[4, 9\]"
+    with pytest.raises(RuntimeError, match=rf"data\.source: stage 0 passes on {now}, and passed on {before} before"):
+        train(masked({"pipeline": 2, "micro_batch": 4}, data=data), root)

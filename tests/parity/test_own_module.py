@@ -166,6 +166,33 @@ class Staged(nn.Module):
         return (x, tokens) if self.head is None else self.head(self.norm(x))
 
 
+class Raises(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("no more")
+
+
+class Ending(Staged):
+    """Raises in the forward or in the backward pass of its second stage, in the second step."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where, self.passes = where, 0
+
+    def forward(self, x, tokens=None):
+        if self.training and self.head is not None:
+            self.passes += 1
+            if self.passes > 4:
+                if self.where == "forward":
+                    raise ValueError("no more")
+                x = Raises.apply(x)
+        return super().forward(x, tokens)
+
+
 class Permuted(nn.Module):
     """Without a residual, so that the gradient of its input has the strides of a permuted one."""
 
@@ -287,6 +314,17 @@ def test_a_pipeline_of_tokens_equals_one_process_and_draws_the_same_after_a_resu
     spec = make_spec(layout, model=own("Staged", dropout=0.3), checkpoint={"every": 3, "final": False})
     whole, resumed = (train(spec, root, f"dropout-{schedule}") for _ in range(2))
     assert resumed["losses"] == whole["losses"][3:]
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_an_error_in_a_stage_is_reported_as_it_was_raised(
+    schedule: str, where: str, own: Make, root: Path, make_spec: Make
+) -> None:
+    """Torch's pipelines put it into a RuntimeError, in which its class, its message and its code would be lost."""
+    spec = make_spec({"pipeline": 2, "schedule": schedule, "micro_batch": 4}, model=own("Ending", where=where))
+    with pytest.raises(RuntimeError, match=r"ValueError: no more\s*\Z"):
+        train(spec, root)
 
 
 @pytest.mark.parametrize("schedule", ["zb-h1", "zbv"])

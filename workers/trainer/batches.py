@@ -24,7 +24,7 @@ class Batches:
         self._parts, self._position, self._ahead = parts, position, ahead
         self._reader = ReadAhead(self._read, parts.mesh.device)
         self._rows = rows_of(parts)
-        self._replica = parts.mesh.index(REPLICA)
+        self._replica, self._pipeline_rank = parts.mesh.index(REPLICA), parts.mesh.index("pipeline")
         self._following: dict[int, Pair] = {}  # by the number of its first sample
 
     def training(self, step: int) -> Pair:
@@ -63,7 +63,7 @@ class Batches:
 
     def seed(self, step: int) -> None:
         """Seed the randomness of `step` (dropout) by its number, so that each run of the step draws the same."""
-        seed = _step_seed(self._parts.spec.seed, step, self._replica)
+        seed = _step_seed(self._parts.spec.seed, step, self._replica, self._pipeline_rank)
         # As `torch.manual_seed` does, which also formats the stack for every kind of device that is absent: 0.5 ms of a step.
         torch.default_generator.manual_seed(seed)
         if self._parts.mesh.device.type == "cuda":
@@ -108,7 +108,11 @@ def rows_of(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return own.reshape(-1)
 
 
-def _step_seed(seed: int, step: int, replica: int) -> int:
-    """Randomness within a step is a function of seed, step and replica, so that a resumed run draws the same."""
-    digest = hashlib.blake2b(f"{seed}/{step}/{replica}".encode(), digest_size=8).digest()
+def _step_seed(seed: int, step: int, replica: int, pipeline_rank: int = 0) -> int:
+    """Randomness within a step is a function of these, so that a resumed run draws the same. Tensor ranks draw alike.
+
+    Ranks of a pipeline draw their own: with the same words each would mask the units that the one before it masks.
+    """
+    where = (seed, step, replica, pipeline_rank) if pipeline_rank else (seed, step, replica)
+    digest = hashlib.blake2b("/".join(map(str, where)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

@@ -12,9 +12,9 @@ from shardyard.workers.data.position import Position, SampleOrder
 from shardyard.workers.trainer.batches import Batches, _step_seed, rows_of
 
 
-def parts(data: int, rank: int, layout: Layout = Layout(), row: int = 0, depth: int = 0) -> Any:  # noqa: B008  (it is frozen)
+def parts(data: int, rank: int, layout: Layout = Layout(), row: int = 0, depth: int = 0, **places: int) -> Any:  # noqa: B008  (it is frozen)
     """What a rank's batches are made of: 3 micro-batches on each of `data` ranks, of 2 sequences or one per row."""
-    places = {"data": rank, TENSOR_ROW: row, TENSOR_DEPTH: depth}
+    places |= {"data": rank, TENSOR_ROW: row, TENSOR_DEPTH: depth}
     mesh = SimpleNamespace(
         index=lambda axis: places.get(axis, 0), device=torch.device("cpu"), serves=rank >= data, layout=layout
     )
@@ -71,6 +71,15 @@ def test_a_step_draws_what_its_seed_says(step: int) -> None:
     batches.seed(step + 1)
     assert not torch.equal(torch.rand(8), drawn)
     assert _step_seed(7, step, 0) != _step_seed(7, step, 1)
+
+
+def test_ranks_of_a_pipeline_draw_their_own_numbers_and_tensor_ranks_the_same() -> None:
+    """Else the masks of dropout would be the same at several depths."""
+    drawn = {}
+    for places in ({}, {"tensor": 1}, {"pipeline": 1}, {"pipeline": 2}):
+        Batches(parts(2, 1, **places), SimpleNamespace()).seed(3)  # type: ignore[arg-type]
+        drawn[str(places)] = tuple(torch.rand(4).tolist())
+    assert drawn["{}"] == drawn["{'tensor': 1}"] and len(set(drawn.values())) == 3
 
 
 ORDER = SampleOrder("corpus", "bytes", 4, 0.05, 7)
