@@ -21,7 +21,6 @@ from ..jobs import elastic
 from ..jobs.transitions import Cause, move
 from ..nodes import fleet
 from ..policies.queue import (
-    DEVICES,
     Decision,
     Device,
     Inventory,
@@ -30,6 +29,7 @@ from ..policies.queue import (
     Wait,
     Waiting,
     decide,
+    places,
     queues,
     reserving,
     turn,
@@ -84,7 +84,7 @@ async def admit(
         cluster = await capacity.inventory(tx, settings, settings.cluster)
         shapes = await jobs.shapes(tx)
         stand = _stand(shapes, cluster, unreachable)
-        front = await _front(tx, stand, settings.cluster)
+        front = await _front(tx, stand, cluster.machines, settings.cluster)
         held = await reserved(tx, settings, cluster.machines)
         decisions = _decisions(list(front.values()), cluster, held)
         known = [row["id"] for row in (await fleet(tx, settings.cluster)).alive]
@@ -140,16 +140,23 @@ def _rank(place: Device | Wait) -> int:
     return {"waiting_for_nodes": 1, "too_many_ranks": 2}.get(place.reason, 3)
 
 
-async def _front(tx: AsyncConnection, stand: _Stand, cluster: str) -> dict[str, RowMapping]:
-    """The jobs at the front of each queue, all in order of submission: jobs for other nodes of a kind are in another one."""
+async def _front(
+    tx: AsyncConnection, stand: _Stand, machines: Sequence[Machine], cluster: str
+) -> dict[str, RowMapping]:
+    """The jobs at the front of each queue, all in order of submission: jobs for other nodes of a kind are in another one.
+
+    One whose last gang is still being removed keeps its place, though it cannot start yet: a job that has just saved to take more devices
+    loses them to none that came later.
+    """
     parts: dict[Any, list[str]] = {}
-    for shape, place in stand.items():
-        if place in DEVICES:
-            wants = Waiting.of(shape)
-            parts.setdefault((place, wants.gpu, wants.within, wants.image), []).append(shape)
+    for shape, nodes in places(
+        {shape: at for shape, at in stand.items() if not isinstance(at, Wait)}, machines
+    ).items():
+        wants = Waiting.of(shape)
+        parts.setdefault((stand[shape], nodes, wants.gpu, wants.within, wants.image), []).append(shape)
     found: list[RowMapping] = []
     for shapes in parts.values():
-        found += await jobs.queued(tx, FRONT, shapes, cluster=cluster)
+        found += await jobs.queued(tx, FRONT, shapes, cluster=cluster, closing=True)
     return {row["id"]: row for row in sorted(found, key=lambda row: str(row["id"]))}
 
 

@@ -241,7 +241,9 @@ class Attempt:
             alive = None if to_end.done() else {node.id for node in asking.result() if node.alive}
         finally:
             await _end_tasks(asking, to_end)
-        if alive is not None and attempt["nodes"] and alive.isdisjoint(attempt["nodes"]):
+        async with self.store.read() as tx:
+            before = await attempts.nodes(tx, attempt["job_id"], attempt["number"])
+        if alive is not None and before and alive.isdisjoint(before):
             return self._cause("cluster_lost", "The Ray cluster that ran this attempt is gone.")
         return self._cause("gang_lost", lost.message)
 

@@ -181,7 +181,7 @@ class Pool:
         On GPUs it waits for cores once it lacks nothing else: until then others may use them. On CPUs it needs no cores beside GPUs if
         the nodes without GPUs would be enough.
         """
-        parts = [part for part in self.parts(job) if _pack(self._ranks(self.in_use, part, job), job) is not None]
+        parts = _large_enough(self, job)
         if _wants_cores(job, self.device):
             awaited = lacking_cores(self, job)
         else:
@@ -270,6 +270,16 @@ class Pool:
             return f"no node has a label of its {_TOGETHER[job.within]}"
         models = sorted({machine.model for machine in self.machines} - {""})
         return f"the cluster has {', '.join(models) or 'GPUs of unknown models'}"
+
+
+def awaited_by(pool: Pool, job: Waiting) -> frozenset[int]:
+    """The numbers of the machines that the job blocks while it waits."""
+    return frozenset(pool.numbers[place] for part in _large_enough(pool, job) for place in part)
+
+
+def _large_enough(pool: Pool, job: Waiting) -> list[list[int]]:
+    """The places of each part that has room for the job while nothing runs."""
+    return [part for part in pool.parts(job) if _pack(pool._ranks(pool.in_use, part, job), job) is not None]
 
 
 def gives_way(pool: Pool, job: Waiting) -> bool:

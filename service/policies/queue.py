@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import floor
 
 from ...workers.messages.gang_spec import ANY_MODELS
-from .pool import Machine, Pool, Pools, Whole, block, give, gives_way, lacking_cores, reserving
+from .pool import Machine, Pool, Pools, Whole, awaited_by, block, give, gives_way, lacking_cores, reserving
 from .waiting import Device, DeviceChoice, Wait, Waiting, Within
 
 __all__ = ["Device", "DeviceChoice", "Machine", "Wait", "Waiting", "Whole", "Within", "reserving"]
@@ -81,6 +81,12 @@ def _queue(job: Waiting, pools: Pools) -> Device | Wait:
     room = pools[device]
     never = room.never(job)
     return room.absent(job) or device if never is None else Wait(job.id, "too_many_ranks", never)
+
+
+def places(shapes: Mapping[str, Device], machines: Sequence[Machine]) -> dict[str, frozenset[int]]:
+    """Shape → the machines of its device that its jobs may use together, by their numbers: a waiting job blocks these for later jobs."""
+    pools = _pools(machines, {}, None, {})
+    return {shape: awaited_by(pools[device], Waiting.of(shape)) for shape, device in shapes.items()}
 
 
 def turn(job_id: str) -> Wait:

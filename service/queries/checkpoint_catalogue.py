@@ -33,6 +33,8 @@ async def is_known(tx: AsyncConnection, job: RowMapping, event: CheckpointEvent)
     """Whether this save of a training is stored. An attempt that restores a checkpoint reports it, in case its save was not reported."""
     if "train" not in job["spec"] or event.digest is None:
         return False
+    if event.step not in await rows.states(tx, job["id"], [event.step]):
+        return False  # as of nearly every save; a look into the events would read all of the job's
     stored = await events.of_step(tx, job["id"], CheckpointEvent.kind, event.step)
     return stored is not None and bool(stored["data"].get("digest") == event.digest)
 

@@ -24,8 +24,16 @@ async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> None:
 
 
 async def get(tx: AsyncConnection, job_id: str, number: int) -> RowMapping | None:
-    statement = select(attempts).where(attempts.c.job_id == job_id, attempts.c.number == number)
+    """All of an attempt but its `nodes`, which may be thousands."""
+    columns = (column for column in attempts.c if column is not attempts.c.nodes)
+    statement = select(*columns).where(attempts.c.job_id == job_id, attempts.c.number == number)
     return (await tx.execute(statement)).mappings().first()
+
+
+async def nodes(tx: AsyncConnection, job_id: str, number: int) -> list[str]:
+    """The ids of the cluster's living nodes when the attempt was placed. Earlier versions did not store them."""
+    statement = select(attempts.c.nodes).where(attempts.c.job_id == job_id, attempts.c.number == number)
+    return list((await tx.execute(statement)).scalar_one_or_none() or ())
 
 
 def world_size(attempt: RowMapping | None, job: RowMapping) -> int:

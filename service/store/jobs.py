@@ -234,12 +234,16 @@ async def queued(
     shapes: Collection[str] | None = None,
     after: str = "",
     cluster: str = CLUSTER,
+    *,
+    closing: bool = False,
 ) -> Sequence[RowMapping]:
     """The front of the queue, or of its part with these shapes or after this id: first submitted first.
 
-    Without the jobs whose last attempt is still being closed. A job that waits for its next try blocks no other job.
+    `closing`: with the jobs whose last attempt is still being closed, and which keep their place. A job that waits for its next try blocks
+    no other job.
     """
-    return (await tx.execute(front(tx, limit, shapes, after, cluster))).mappings().all()
+    statement = front(tx, limit, shapes, after, cluster)
+    return (await tx.execute(statement if closing else statement.where(unleased(tx)))).mappings().all()
 
 
 def front(
@@ -249,7 +253,7 @@ def front(
     after: str = "",
     cluster: str = CLUSTER,
 ) -> Select[*tuple[Any, ...]]:
-    """The query of `queued`."""
+    """The query of `queued`, leased jobs included."""
     wanted = (
         "id",
         "world_size",
@@ -267,7 +271,7 @@ def front(
     nodes = (_GPU.label("gpu"), _WITHIN.label("within"), _CPUS.label("cpus"), _IMAGE.label("image"))
     spec = (SPARES.label("spares"), *nodes)
     columns = (*(jobs.c[name] for name in wanted), *spec, impatient.label("impatient"))
-    statement = select(*columns).where(_ready(tx), unleased(tx), _may_run(cluster))
+    statement = select(*columns).where(_ready(tx), _may_run(cluster))
     if shapes is not None:
         statement = statement.where(jobs.c.shape.in_(sorted(shapes)))
     if after:

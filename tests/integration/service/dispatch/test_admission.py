@@ -127,6 +127,21 @@ async def test_jobs_that_wait_for_one_model_leave_the_others_to_the_jobs_behind_
     assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [other.id]
 
 
+async def test_jobs_too_large_for_one_model_leave_it_to_the_jobs_behind_them(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    """However many they are, and though they name no model."""
+    h100 = {**NODE, "id": "n1", "gpu_model": "H100", "gpu": 8.0, "gpu_used": 8.0}
+    a100 = {**NODE, "id": "n2", "host": "h2", "gpu_model": "A100", "gpu": 4.0}
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**node, "memory_bytes": 1, "seen_at": 0.0} for node in (h100, a100)])
+    first = await submit(ranks=8, device="cuda")
+    async with store.write() as tx:
+        await _queue(tx, first.id, 2 * FRONT, retry_at=0.0)
+    other = await submit(ranks=4, device="cuda")
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [other.id]
+
+
 async def test_every_job_that_waits_gets_a_reason(store: Store, settings: Settings, submit: Submit) -> None:
     """However long the queue is; and again, when the reason has changed."""
     await _has(store, gpu_used=4.0)

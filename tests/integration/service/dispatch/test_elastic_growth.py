@@ -18,6 +18,7 @@ from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec, JobSpec
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
+from shardyard.service.store import leases as lease_rows
 from shardyard.service.store import nodes as node_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -273,6 +274,13 @@ async def test_devices_that_a_job_saves_to_take_are_given_to_no_other(
     assert (await admit(store, settings, "a", None)).leases == []
     job = await jobs.get_job(store, job.id)
     assert job.message == "Needs 2 ranks, 0 of 8 CPU ranks are free; waiting for 2 more."
+    async with store.write() as tx:  # it has saved: its devices are free, and its gang is still being removed
+        await job_rows.set_columns(tx, leases[0].job_id, {"state": "queued", "retry_at": 0.0})
+        await node_rows.replace(tx, [{**(await node_rows.all_nodes(tx))[0], "cpu_used": 1.0}])
+    assert (await admit(store, settings, "a", None)).leases == []
+    async with store.write() as tx:
+        await lease_rows.release(tx, [leases[0].token])
+    assert [one.job_id for one in (await admit(store, settings, "a", None)).leases] == [leases[0].job_id]
 
 
 async def test_two_dispatchers_at_once_do_not_grow_onto_the_same_devices(store: Store, settings: Settings) -> None:
