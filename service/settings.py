@@ -270,6 +270,15 @@ class Settings(BaseSettings):
         refuse_unreachable(where)
         return where if is_bucket(where) else str(_absolute_path(where))
 
+    @field_validator("database_url")
+    @classmethod
+    def _absolute_file(cls, url: SecretStr) -> SecretStr:
+        """A relative file of SQLite counts from the folder in which the process starts, which it may leave."""
+        driver, found, file = url.get_secret_value().partition(":///")
+        if not found or not driver.startswith("sqlite") or file.startswith(("/", ":memory:", "file:")) or not file:
+            return url
+        return SecretStr(f"{driver}:///{Path(file).absolute()}")
+
     @field_validator("allowed_hosts", mode="before")
     @classmethod
     def _by_commas(cls, names: Any) -> Any:

@@ -36,13 +36,13 @@ class RanksFailed(Exception):
 
 
 def lines_of_rank_0(module: str, arguments: list[str], ranks: int, gpus: str | None = None) -> Iterator[str]:
-    """Run `python -m shardyard.MODULE` on each rank, and yield what rank 0 has printed; begin it on the main thread.
+    """Run `python -P -m shardyard.MODULE` on each rank, and yield what rank 0 has printed; begin it on the main thread.
 
     `gpus`: of all ranks, as CUDA_VISIBLE_DEVICES; None: they run on CPUs, each on one thread. Raises RanksFailed, and OSError if no
     process can be started.
     """
     package = __package__.partition(".")[0]
-    program = Program("local", (sys.executable, "-m", f"{package}.{module}", *arguments))
+    program = Program("local", (sys.executable, "-P", "-m", f"{package}.{module}", *arguments))
     env = {**os.environ, **(ON_CPUS if gpus is None else {})}
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
         output = RankOutput(ranks, {"stdout": printed.fileno(), "stderr": errors.fileno()})

@@ -205,7 +205,7 @@ def _trainer(spec: JobSpec, document: Mapping[str, Any], folder: Path, gpus: str
     path = folder / f"{spec.name}.json"
     path.write_text(json.dumps({"name": spec.name, "train": document["train"]}))
     device = "cpu" if gpus is None else "cuda"
-    return (sys.executable, "-m", "shardyard.workers.local", str(path), "--device", device, "--out", _OUT)
+    return (sys.executable, "-P", "-m", "shardyard.workers.local", str(path), "--device", device, "--out", _OUT)
 
 
 def _code(spec: CommandSpec, folder: Path) -> Path | None:

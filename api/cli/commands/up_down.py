@@ -150,6 +150,7 @@ def _start(settings: Settings, port: int | None) -> pidfile.Control:
     make(settings.data_dir)
     command = [
         sys.executable,
+        "-P",  # a tokenize.py of the folder is no module of ours
         "-m",
         __package__.removesuffix(".commands"),
         "up",

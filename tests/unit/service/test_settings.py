@@ -15,6 +15,20 @@ def test_everything_lies_below_the_data_folder(monkeypatch: pytest.MonkeyPatch, 
     assert settings.ray_address is None and settings.max_ranks is None
 
 
+def test_a_relative_database_file_counts_from_the_folder_of_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given, found in (
+        ("sqlite+aiosqlite:///data/own.db", f"sqlite+aiosqlite:///{tmp_path}/data/own.db"),
+        ("sqlite+aiosqlite:////var/own.db", "sqlite+aiosqlite:////var/own.db"),
+        ("sqlite+aiosqlite:///:memory:", "sqlite+aiosqlite:///:memory:"),
+        ("postgresql+psycopg:///jobs", "postgresql+psycopg:///jobs"),
+    ):
+        monkeypatch.setenv("SHARDYARD_DATABASE_URL", given)
+        assert Settings().database == found
+
+
 def test_the_databases_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDYARD_DATABASE_URL", "postgresql+psycopg://me:pa55word@db/jobs")
     settings = Settings()

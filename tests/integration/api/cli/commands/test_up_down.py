@@ -89,9 +89,9 @@ def another_plane() -> Iterator[None]:
         thread.join(PATIENCE_S)
 
 
-def shardyard(*arguments: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end and check its exit code."""
-    command = [sys.executable, "-m", "shardyard.api.cli", *arguments]
+def shardyard(*arguments: str, code: int = 0, safe: bool = False) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end and check its exit code. `safe`: as the installed command, which imports nothing of this folder."""
+    command = [sys.executable, *(["-P"] if safe else []), "-m", "shardyard.api.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -182,6 +182,22 @@ def test_a_taken_port_is_refused_when_it_was_asked_for(folder: Path) -> None:
         assert "--port" in shardyard("up", "--port", str(port), code=1).stderr
         with listen("127.0.0.1", port) as other:
             assert other.getsockname()[1] > port
+
+
+def test_a_control_plane_imports_nothing_of_the_folder_in_which_it_was_started(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a repository whose own tokenize.py replaces Python's. The folder may be removed later."""
+    monkeypatch.setenv("SHARDYARD_DATA_DIR", os.path.relpath(folder, folder.parent))
+    monkeypatch.setenv("SHARDYARD_DATABASE_URL", "sqlite+aiosqlite:///data/own.db")
+    (folder.parent / "tokenize.py").write_text("raise SystemExit('of the user')")
+    monkeypatch.chdir(folder.parent)
+    shardyard("up", "--detach", safe=True)
+    found = pidfile.read(folder)
+    assert (
+        found is not None and found.process is not None and found.process.cwd() == "/" and (folder / "own.db").is_file()
+    )
+    shardyard("down", "--yes", safe=True)
 
 
 def test_run_needs_no_control_plane_to_refuse_a_bad_spec(folder: Path) -> None:
