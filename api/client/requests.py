@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from ...service.errors import ShardyardError
@@ -52,6 +52,8 @@ Level = Literal["error", "warning"]
 Stream = Literal["stdout", "stderr"]
 
 _JSON = {"Content-Type": "application/json"}
+#: Seconds until a request about code is answered: the one with an archive's last part waits for the check of up to 2 GiB.
+_CHECK_S: Final = 660.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -89,12 +91,12 @@ def preview(document: Any) -> Call[Preview]:
 
 def begin_code(manifest: Manifest) -> Call[CodeArchive]:
     content = json_codec.dumps(manifest)
-    return Call("POST", "/v1/code", CodeArchive.model_validate, content=content, headers=_JSON)
+    return Call("POST", "/v1/code", CodeArchive.model_validate, content=content, headers=_JSON, answer_s=_CHECK_S)
 
 
 def put_code_part(archive: str, number: int, content: bytes) -> Call[CodeArchive]:
     path, headers = f"/v1/code/{archive}/parts/{number}", {"Content-Type": "application/octet-stream"}
-    return Call("PUT", path, CodeArchive.model_validate, content=content, headers=headers)
+    return Call("PUT", path, CodeArchive.model_validate, content=content, headers=headers, answer_s=_CHECK_S)
 
 
 def code(archive: str) -> Call[CodeArchive]:

@@ -83,7 +83,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One request. `read` converts the response's JSON into the result. Every call may be repeated."""
+    """One request. `read` converts the response's JSON into the result. Every call may be repeated.
+
+    `answer_s`: seconds until it is, if that takes longer than others.
+    """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
@@ -92,6 +95,12 @@ class Call(Generic[T]):
     content: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     form: Literal["json", "bytes"] = "json"
+    answer_s: float | None = None
+
+    @property
+    def timeout(self) -> Any:
+        """The time-outs of the request, for httpx."""
+        return httpx2.USE_CLIENT_DEFAULT if self.answer_s is None else httpx2.Timeout(30.0, read=self.answer_s)
 
     def result(self, answer: httpx2.Response) -> T:
         """The result of the final response. Raises `ApiError`."""

@@ -7,7 +7,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from sqlalchemy.engine import RowMapping
@@ -17,7 +18,7 @@ from ...workers import code_archive
 from ...workers.code_archive import InvalidArchive, Manifest, part_name
 from ...workers.messages import json_codec
 from ...workers.storage.folder import Folder
-from ...workers.storage.open_folder import folder_at
+from ...workers.storage.open_folder import shared_folder_at
 from ...workers.storage.uri import below
 from ..blocking_calls import BlockingCalls
 from ..errors import CodeNotFound, CodeStorageFailed, InvalidCode, InvalidSpec, UnknownCode
@@ -48,6 +49,20 @@ class CodeStorage(BlockingCalls):
     def __init__(self, settings: Settings, limit_s: float = LIMIT_S) -> None:
         super().__init__("storage for code", AT_ONCE, limit_s)
         self.settings = settings
+        self._checks: dict[str, asyncio.Task[None]] = {}  # by archive
+
+    async def once(self, archive_id: str, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Raises as the `check` of this archive that runs now: a client that waits no longer, and asks again, begins no other one."""
+        task = self._checks.get(archive_id)
+        if task is None:
+            task = self._checks[archive_id] = asyncio.create_task(check())
+            task.add_done_callback(partial(self._end, archive_id))
+        await asyncio.shield(task)
+
+    def _end(self, archive_id: str, task: asyncio.Task[None]) -> None:
+        del self._checks[archive_id]
+        if not task.cancelled():
+            task.exception()  # perhaps no request waits for it
 
 
 def address(settings: Settings, archive_id: str) -> str:
@@ -87,8 +102,7 @@ async def put_part(store: Store, storage: CodeStorage, digest: str, number: int,
                 "Send zlib's deflated data of the part's bytes. If files change while they are uploaded, submit again."
             )
             raise InvalidCode(f"{error}.", field="body", remedy=remedy) from None
-        folder = folder_at(address(storage.settings, row["id"]))
-        await _in_storage(storage, lambda: folder.publish(part_name(number), stored, many_writers=True))
+        await _publish(storage, row["id"], part_name(number), stored)
         async with store.write() as tx:
             await rows.add_part(tx, row["id"], number)
     return await _after_a_part(store, storage, row)
@@ -135,28 +149,43 @@ async def _after_a_part(store: Store, storage: CodeStorage, row: RowMapping) -> 
     found = _value(row, there)
     if found.missing or found.complete:
         return found
-    manifest, folder = _manifest(row), folder_at(address(storage.settings, row["id"]))
+    await storage.once(row["id"], lambda: _complete(store, storage, row))
+    return found.model_copy(update={"complete": True})
+
+
+async def _complete(store: Store, storage: CodeStorage, row: RowMapping) -> None:
+    """Check an archive all of whose parts are there, and keep or discard it. Raises CodeNotFound, InvalidCode, CodeStorageFailed."""
+    manifest = _manifest(row)
+    async with store.read() as tx:
+        if (await _existing(tx, row["digest"]))["state"] == "complete":
+            return  # since the caller's look
+
+    def check() -> None:
+        folder = shared_folder_at(address(storage.settings, row["id"]))
+        code_archive.check_members(manifest, lambda number: folder.read(part_name(number)))
+
     try:
-        await _in_storage(
-            storage, lambda: code_archive.check_members(manifest, lambda number: folder.read(part_name(number)))
-        )
+        await _in_storage(storage, check)
     except InvalidArchive as error:
         async with store.write() as tx:
             await rows.discard(tx, row["id"])
         await _remove(store, storage, row["id"])
         raise InvalidCode(f"{error}.", remedy="Upload files, folders, and links that stay inside the folder.") from None
-    content = json_codec.dumps(manifest)
-    await _in_storage(storage, lambda: folder.publish(code_archive.MANIFEST, content, many_writers=True))
+    await _publish(storage, row["id"], code_archive.MANIFEST, json_codec.dumps(manifest))
     async with store.write() as tx:
         await rows.complete(tx, row["id"])
-    return found.model_copy(update={"complete": True})
+
+
+async def _publish(storage: CodeStorage, archive_id: str, name: str, content: bytes) -> None:
+    where = address(storage.settings, archive_id)
+    await _in_storage(storage, lambda: shared_folder_at(where).publish(name, content, many_writers=True))
 
 
 async def _remove(store: Store, storage: CodeStorage, archive_id: str) -> None:
     """Remove an archive's files, then its row. What fails is tried again by the next `remove_unused`."""
-    folder = folder_at(address(storage.settings, archive_id))
+    where = address(storage.settings, archive_id)
     try:
-        await _in_storage(storage, lambda: _removed(folder))
+        await _in_storage(storage, lambda: _removed(shared_folder_at(where)))
     except CodeStorageFailed as error:
         log.warning("archive %s of code could not be removed: %s", archive_id, error)
         return

@@ -15,6 +15,7 @@ from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.manifest import MANIFEST
 from ...workers.storage.file_stat import FileStat, file_stat
 from ...workers.storage.folder import Folder
+from ...workers.storage.open_folder import shared_folder_at
 from ...workers.storage.uri import below
 from ..errors import CheckpointCorrupt, CheckpointNotFound
 from ..model_errors import CheckpointFileNotFound, CheckpointStorageFailed
@@ -26,7 +27,7 @@ from . import checkpoint_catalogue
 from .checkpoint_lists import Listing
 from .jobs import existing
 from .storage_reads import StorageReads
-from .stored_file import StoredFile, opened, read_into
+from .stored_file import StoredFile, read_into
 
 #: A larger manifest is of some thousand ranks, and would fill this process, which holds its content for a moment.
 MOST_BYTES: Final = 64 << 20
@@ -90,7 +91,7 @@ async def listing(store: Store, reads: StorageReads, job: str, step: int) -> Lis
 
 def _found(root: str, step: int) -> tuple[Folder, FileStat]:
     """The checkpoint's folder, with the facts of its manifest. Raises as `_stated`."""
-    folder = retention.folder(opened(root), step)
+    folder = retention.folder(shared_folder_at(root), step)
     return folder, _stated(folder)
 
 

@@ -5,18 +5,16 @@ A link in storage is never followed: a program may have put it there, and what i
 
 import errno
 import logging
-import operator
 import os
 import stat
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Final
 
 from ...workers.storage.folder import Folder
-from ...workers.storage.open_folder import folder_at
-from ...workers.storage.uri import BUCKET, is_bucket
+from ...workers.storage.open_folder import shared_folder_at
+from ...workers.storage.uri import is_bucket
 from ..errors import ArtifactStorageFailed
 from ..model_errors import CheckpointStorageFailed
 from .storage_reads import StorageReads
@@ -45,19 +43,6 @@ async def blocks(reads: StorageReads, file: StoredFile, start: int, end: int) ->
     return _following(reads, file, first, start, end)
 
 
-def opened(where: str) -> Folder:
-    """The folder at an address. Folders of one bucket share a client, because the first request of one costs half a second of CPU."""
-    if not is_bucket(where):
-        return folder_at(where)
-    bucket, *folders = where.removeprefix(BUCKET).split("/")
-    return reduce(operator.truediv, folders, _bucket(bucket))
-
-
-@lru_cache(maxsize=4)
-def _bucket(name: str) -> Folder:
-    return folder_at(BUCKET + name)
-
-
 async def _following(reads: StorageReads, file: StoredFile, block: bytes, start: int, end: int) -> AsyncIterator[bytes]:
     while block:
         yield block
@@ -70,7 +55,7 @@ async def _block(reads: StorageReads, file: StoredFile, start: int, end: int) ->
     if not room:
         return b""
     try:
-        await reads.do(lambda: read_into(opened(file.folder), file.name, start, memoryview(room)))
+        await reads.do(lambda: read_into(shared_folder_at(file.folder), file.name, start, memoryview(room)))
     except OSError as error:
         log.warning("a stored file in %s cannot be read: %s", file.folder, error)
         raise file.failed(

@@ -312,7 +312,12 @@ class AsyncClient(
             try:
                 with readable(self.url):
                     answer = await self._http.request(
-                        call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
+                        call.method,
+                        self.url + call.path,
+                        params=call.given,
+                        content=call.content,
+                        headers=call.headers,
+                        timeout=call.timeout,
                     )
             except httpx2.TransportError as error:
                 self.url = find_url(self._given, self.url)

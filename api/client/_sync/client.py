@@ -311,7 +311,12 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
             try:
                 with readable(self.url):
                     answer = self._http.request(
-                        call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
+                        call.method,
+                        self.url + call.path,
+                        params=call.given,
+                        content=call.content,
+                        headers=call.headers,
+                        timeout=call.timeout,
                     )
             except httpx2.TransportError as error:
                 self.url = find_url(self._given, self.url)

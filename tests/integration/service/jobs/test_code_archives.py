@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
@@ -24,6 +25,7 @@ from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
 from shardyard.service.store.engine import Store
 from shardyard.workers.code_archive import MANIFEST, PART_BYTES, deflated, manifest_of
+from shardyard.workers.storage import s3_bucket, s3_folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
 Archive = tuple[CodeManifest, Callable[[int], bytes]]
@@ -200,3 +202,45 @@ async def test_storage_that_does_not_answer_fails_the_upload_and_takes_no_thread
         answered.set()
     assert {type(error) for error in failed} == {CodeStorageFailed} and "No answer within 0.2 s" in str(failed[0])
     assert (await code_archives.get(store, begun.id)).missing == [0, 1, 2]
+
+
+async def test_all_parts_in_a_bucket_take_one_client(
+    store: Store, settings: Settings, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each costs half a second of CPU, and an upload may have 512 parts."""
+    made, usual = list[str](), s3_bucket.open_bucket
+
+    def open_bucket(name: str) -> Any:
+        made.append(name)
+        return usual(name)
+
+    monkeypatch.setattr(s3_folder, "open_bucket", open_bucket)
+    in_bucket = settings.model_copy(update={"storage": prefix})
+    assert (await uploaded(store, in_bucket, archive())).complete
+    await code_archives.remove_unused(store, CodeStorage(in_bucket))
+    assert len(made) <= 1, "another test may have made it"
+
+
+async def test_a_client_that_repeats_the_last_part_begins_no_second_check(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks, go_on = list[int](), threading.Event()
+
+    def check(*_: Any) -> None:
+        checks.append(1)
+        assert go_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(code_archives.code_archive, "check_members", check)
+    (manifest, part), storage = archive(), CodeStorage(settings)
+    begun = await code_archives.begin(store, storage, manifest, "tester")
+    for number in (0, 1):
+        await code_archives.put_part(store, storage, begun.id, number, part(number))
+    left = asyncio.create_task(code_archives.put_part(store, storage, begun.id, 2, part(2)))
+    while not checks:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    left.cancel()  # its client waits no longer
+    again = [asyncio.create_task(code_archives.put_part(store, storage, begun.id, 2, part(2))) for _ in range(2)]
+    again.append(asyncio.create_task(code_archives.begin(store, storage, manifest, "tester")))
+    await asyncio.sleep(0.1)
+    go_on.set()
+    assert [one.complete for one in await asyncio.gather(*again)] == [True] * 3 and len(checks) == 1

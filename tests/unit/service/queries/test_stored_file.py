@@ -52,14 +52,6 @@ async def test_a_checkpoint_is_listed_from_either_storage(where: str) -> None:
     assert (name, size, own) == ("manifest.json", len(path.read(name)), hashlib.sha256(path.read(name)).hexdigest())
 
 
-def test_folders_of_a_bucket_share_its_client(prefix: str) -> None:
-    first, second = stored_file.opened(prefix), stored_file.opened(f"{prefix}/a/b")
-    assert (first.where, second.where) == (prefix, f"{prefix}/a/b")
-    assert first._bucket is second._bucket  # type: ignore[attr-defined]
-    folder_at(f"{prefix}/a/b").write("c", memoryview(CONTENT))
-    assert second.files() == {"c": 250} and (first / "a" / "b").has("c")
-
-
 async def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"a secret")
     (tmp_path / "x").mkdir()
