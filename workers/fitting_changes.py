@@ -24,6 +24,8 @@ Judge = Callable[[TrainSpec], Verdict | None]
 _MOST_TENSOR: Final = 8
 #: More ranks than this many times as many are not offered.
 _MOST_TIMES: Final = 4096
+#: After so many candidates no further degrees are tried: each takes milliseconds of a core that requests need, too.
+_MOST_JUDGED: Final = 2000
 _RECOMPUTES: Final = ("none", "selective", "full")
 
 
@@ -43,9 +45,9 @@ class Change:
         return ", ".join(f"{field}: {_text(value)}" for field, value in self.edits)
 
 
-def smallest_change(train: TrainSpec, facts: ModelFacts, judge: Judge) -> Change | None:
-    """The first change that fits; if none does, the one that needs least memory. None if nothing can be changed."""
-    search = _Search(train, facts, judge)
+def smallest_change(train: TrainSpec, facts: ModelFacts, judge: Judge, most_ranks: int) -> Change | None:
+    """The first change that fits on `most_ranks` ranks; if none does, the one that needs least memory. None if nothing can be changed."""
+    search = _Search(train, facts, judge, most_ranks)
     return search.found()
 
 
@@ -63,8 +65,9 @@ def few_changes(train: TrainSpec, facts: ModelFacts) -> Iterator[Change]:
 class _Search:
     """Tries candidates in order and remembers which of them needs least."""
 
-    def __init__(self, train: TrainSpec, facts: ModelFacts, judge: Judge) -> None:
-        self._train, self._facts, self._judge = train, facts, judge
+    def __init__(self, train: TrainSpec, facts: ModelFacts, judge: Judge, most_ranks: int) -> None:
+        self._train, self._facts, self._judge, self._most_ranks = train, facts, judge, most_ranks
+        self._judged = 0
         self._closest: Change | None = None
 
     def found(self) -> Change | None:
@@ -72,6 +75,8 @@ class _Search:
             if (change := self._tried(edits)) is not None and change.fits:
                 return change
         for degrees in self._degrees():
+            if self._judged >= _MOST_JUDGED:
+                break
             if (change := self._on(degrees)) is not None:
                 return change
         return self._closest
@@ -79,6 +84,7 @@ class _Search:
     def _tried(self, edits: tuple[Edit, ...]) -> Change | None:
         """The change, if the spec's own checks allow it."""
         train = _allowed(self._train, self._facts, edits)
+        self._judged += 1
         verdict = None if train is None else self._judge(train)
         if train is None or verdict is None:
             return None
@@ -111,8 +117,9 @@ class _Search:
     def _degrees(self) -> Iterator[tuple[Edit, ...]]:
         yield ()
         yield from self._splits()
-        times = 2
-        while times <= _MOST_TIMES:
+        servers, times = self._train.layout.servers, 2
+        workers = self._train.layout.world_size - servers
+        while times <= _MOST_TIMES and workers * times + servers <= self._most_ranks:
             yield from self._splits(times)
             times *= 2
 

@@ -190,7 +190,8 @@ def _refusal(
             return None
         return _verdict(changed, architecture, found.device, clusters)[1]
 
-    change = smallest_change(spec.train, facts_of(architecture), judge)
+    most_ranks = max((one.ranks for one in clusters), default=0)
+    change = smallest_change(spec.train, facts_of(architecture), judge, most_ranks)
     field = f"train.{change.edits[0][0]}" if change is not None and change.fits else "train.layout"
     return DoesNotFit(_message(found), field=field, remedy=_remedy(change))
 

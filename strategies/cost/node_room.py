@@ -55,6 +55,10 @@ class Cluster:
     rooms: Sequence[Room]
     unseen: int = 0
 
+    @property
+    def ranks(self) -> int:
+        return sum(room.ranks for room in self.rooms) + self.unseen
+
 
 def verdict(plan: Plan, device: str, ranks: int, clusters: Sequence[Cluster]) -> Verdict:
     """Whether `ranks` ranks of `plan` have room on one of the clusters."""
@@ -69,7 +73,7 @@ def verdict(plan: Plan, device: str, ranks: int, clusters: Sequence[Cluster]) ->
 
 
 def _fits(needed: int, ranks: int, cluster: Cluster) -> bool | None:
-    if sum(room.ranks for room in cluster.rooms) + cluster.unseen < ranks:
+    if cluster.ranks < ranks:
         return None  # too few devices, whatever their memory: another check's answer
     if sum(room.holds(needed) for room in cluster.rooms if room.memory is not None) >= ranks:
         return True

@@ -252,7 +252,7 @@ def changed(name: str) -> tuple[GpuModel, TrainSpec, TrainSpec]:
         found = plan(planned_setting(one, architecture, "cuda"))
         return verdict(found, "cuda", one.layout.world_size, [Cluster([Room(10**9, gpu.memory_bytes)])])
 
-    change = smallest_change(train, facts_of(architecture), judge)
+    change = smallest_change(train, facts_of(architecture), judge, 10**9)
     assert change is not None and change.fits
     return gpu, train, change.train
 

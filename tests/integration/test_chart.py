@@ -665,6 +665,10 @@ def test_a_changed_setting_rolls_the_pods() -> None:
     assert not set(annotations({})) & set(annotations({"settings": {"lease_s": 30}}))
 
 
+#: A pod's GPUs as Kubernetes has them.
+GPU: Manifest = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": 8}
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -687,6 +691,11 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"ray": {"create": False}}, "ray/address"),
         ({"ray": {"address": "head:6379"}}, "ray/address"),
         ({"ray": {"worker": {"gpus": -1}}}, "ray/worker/gpus"),
+        ({"ray": {"worker": {"resources": {"limits": GPU}}}}, "set the number of GPUs in gpus"),
+        (
+            {"ray": {"workerGroups": [{"name": "a", "resources": {"requests": GPU, "limits": GPU}}]}},
+            "workers a has nvidia",
+        ),
         ({"ray": {"workerGroups": [{"gpus": 1}]}}, "name"),
         ({"ray": {"workerGroups": [{"name": "a", "gpu": 1}]}}, "gpu"),
         ({"ray": {"workerGroups": [{"name": "a", "image": {"repository": "r"}}]}}, "tag"),

@@ -5,6 +5,7 @@ synced and renamed. The description with their checksum is written the same way,
 description and the tokens match it. The name is a hash of the content, not of paths or dates.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,9 @@ _BLOCK_BYTES = 1 << 20
 _MOST_TEXTS = 8
 #: Nanoseconds after which a file's dates are older than the clock's last ticks, whatever the file system.
 _SETTLED_NS = 2_000_000_000
+
+#: Errors of a cache that others have prepared, and that this process may only read.
+READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 Stamp = tuple[int, ...]  # file status fields that change with a file's content
 
@@ -253,7 +257,19 @@ def _remembered_digests(paths: Sequence[Path], cache: Path, beat: Callable[[], N
         return memory.read_text().split()
     if _unsettled_ns(stamps) > 0:
         return [_source_digest(path, beat) for path in paths]
-    with locked(cache / f"{name}.lock", beat=beat) as alive:
+    try:
+        return _remember(memory, paths, stamps, cache / f"{name}.lock", beat)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        return [_source_digest(path, beat) for path in paths]  # its tokens may be there, under their content's key
+
+
+def _remember(
+    memory: Path, paths: Sequence[Path], stamps: list[Stamp], lock: Path, beat: Callable[[], None]
+) -> list[str]:
+    """The digests, from `memory` or into it. Raises OSError, `DataError`."""
+    with locked(lock, beat=beat) as alive:
         if memory.exists():
             return memory.read_text().split()
         digests = [_source_digest(path, alive) for path in paths]

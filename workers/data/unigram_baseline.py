@@ -4,21 +4,18 @@ It is measured, not estimated: the train split's frequencies with one added to e
 split. A training whose validation loss is not below it has learned no context.
 """
 
-import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..atomic_files import write_whole
-from .token_cache import TokenFile, locked, unwritable
+from .token_cache import READ_ONLY, TokenFile, locked, unwritable
 
 _BLOCK = 1 << 22
-#: Errors of a cache that others have prepared, and that this process may only read.
-_READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def histogram(ids: NDArray[Any], vocab: int, beat: Callable[[], None] = lambda: None) -> NDArray[np.int64]:
@@ -50,7 +47,7 @@ def unigram_loss(
     try:
         return _measured(path, file, train_tokens, beat)
     except OSError as error:
-        if error.errno in _READ_ONLY:
+        if error.errno in READ_ONLY:
             return None
         raise unwritable(cache, error) from error
 

@@ -35,6 +35,8 @@ DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, 
 Source = tuple[Folder, Manifest]
 
 CONFIG = "config.json"
+#: Has the digest of the checkpoint of which the export was made.
+_ORIGIN = "shardyard.json"
 
 #: Files beside a published tokenizer.json that a chat model needs.
 _COMPANIONS = ("chat_template.jinja", "chat_template.json", "special_tokens_map.json", "added_tokens.json")
@@ -87,6 +89,7 @@ def export(
             verify(checkpoint, manifest, beat)
         shards = list(_shards(_tensors(arch), DTYPES[dtype].itemsize, shard_bytes))
         _write_weights((checkpoint, manifest), partial, shards, DTYPES[dtype], beat)
+        _write_json(partial / _ORIGIN, {"checkpoint": manifest.sha256})
         _write_rest(partial, arch, DTYPES[dtype], _tokenizer_of(manifest.training))
         size = 0
         for file in partial.glob("*.safetensors"):
@@ -102,6 +105,14 @@ def exported(out: Folder, dtype: str) -> Exported | None:
     sizes = {name: size for name, size in out.files().items() if name.endswith(".safetensors")}
     content = sum(size - _header_bytes(out, name) for name, size in sizes.items())
     return Exported(str(out), len(sizes), content // DTYPES[dtype].itemsize, sum(sizes.values()))
+
+
+def checkpoint_of(out: Folder) -> str | None:
+    """The digest of the checkpoint of which an export was made; None if it does not say, as those of earlier versions. Raises OSError."""
+    if not out.has(_ORIGIN):
+        return None
+    found = json.loads(out.read(_ORIGIN))
+    return str(found.get("checkpoint"))
 
 
 def _header_bytes(folder: Folder, name: str) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.inspect import Inspection, inspect_checkpoint
+from ..checkpoint.manifest import read
 from ..checkpoint.retention import pin, unpin
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
@@ -96,13 +97,16 @@ def _verify(operation: Operation) -> dict[str, Any]:
 def _export(operation: Operation) -> dict[str, Any]:
     import torch
 
-    from ..huggingface.export import CONFIG, export, exported
+    from ..huggingface.export import CONFIG, checkpoint_of, export, exported
 
     assert operation.out is not None and operation.dtype is not None
     torch.set_num_threads(1)  # ranks that train may share the node
     out = folder_at(operation.out)
     try:
         made = exported(out, operation.dtype)
+        if made is not None and _now(operation.path) not in (None, checkpoint_of(out)):
+            out.remove_all()  # the job has saved this step again since, perhaps from another one on
+            made = None
         if made is None:
             _refuse(inspect_checkpoint(operation.path, verify=False), operation.path)
             out.discard_partial(CONFIG)
@@ -114,6 +118,14 @@ def _export(operation: Operation) -> dict[str, Any]:
     except OSError as error:
         raise _Failed("export_failed", f"{out}: {error}") from error
     return asdict(made) | {"dtype": operation.dtype}
+
+
+def _now(path: str) -> str | None:
+    """The digest of the checkpoint at a path; None if there is none, or none that can be read."""
+    try:
+        return read(folder_at(path)).sha256
+    except (CheckpointError, StorageError):
+        return None
 
 
 def _pin(operation: Operation) -> dict[str, Any]:

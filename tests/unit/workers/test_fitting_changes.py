@@ -8,6 +8,7 @@ from harness.unfit_specs import UNFIT, Unfit
 from shardyard.strategies.cost.node_room import GPU_RESERVED_BYTES, Cluster, Room, Verdict, verdict
 from shardyard.strategies.cost.plan import plan
 from shardyard.strategies.layout import ModelFacts
+from shardyard.workers import fitting_changes
 from shardyard.workers.cost_inputs import planned_setting
 from shardyard.workers.fitting_changes import Change, applied, few_changes, smallest_change
 from shardyard.workers.gpu_models import gpu_named
@@ -27,7 +28,7 @@ def verdict_on(train: TrainSpec, gpu: str, memory: int | None = None) -> Verdict
 def change_of(train: TrainSpec, gpu: str, memory: int | None = None) -> Change | None:
     architecture = train.architecture(256)
     assert architecture is not None
-    return smallest_change(train, facts_of(architecture), lambda one: verdict_on(one, gpu, memory))
+    return smallest_change(train, facts_of(architecture), lambda one: verdict_on(one, gpu, memory), MANY)
 
 
 @pytest.mark.parametrize("name", UNFIT)
@@ -72,6 +73,22 @@ def test_a_schedule_that_refuses_the_smallest_micro_batch_is_offered_its_own() -
     change = change_of(train, "H100", GPU_RESERVED_BYTES + 95_000_000)
     assert change is not None and change.fits
     assert change.train.layout.data == 2 and change.train.layout.tensor == 1 and len(change.edits) == 2
+
+
+def test_no_more_ranks_are_tried_than_there_are_and_only_so_many_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, asked = small(model={"preset": "1.3B"}, layout={"data": 2}, global_batch=4096), list[TrainSpec]()
+    facts = facts_of(train.architecture(256))  # type: ignore[arg-type]
+
+    def judge(one: TrainSpec) -> Verdict:
+        asked.append(one)
+        return verdict_on(one, "H100", 2**20)
+
+    change = smallest_change(train, facts, judge, 16)
+    assert change is not None and max(one.layout.world_size for one in asked) == 16 and len(asked) < 300
+    asked.clear()
+    monkeypatch.setattr(fitting_changes, "_MOST_JUDGED", 100)
+    smallest_change(train, facts, judge, MANY)
+    assert len(asked) < 110
 
 
 def test_if_nothing_fits_the_closest_is_returned() -> None:

@@ -71,6 +71,11 @@
 {{- end -}}
 {{- $groups = append $groups (dict "name" $group.name "image" $image "part" $part) -}}
 {{- end -}}
+{{- range $groups -}}
+{{- if or (hasKey .part.resources.requests "nvidia.com/gpu") (hasKey .part.resources.limits "nvidia.com/gpu") -}}
+{{- fail (printf "the group of workers %s has nvidia.com/gpu in its resources: remove it and set the number of GPUs in gpus" .name) -}}
+{{- end -}}
+{{- end -}}
 {{- toJson $groups -}}
 {{- end -}}
 

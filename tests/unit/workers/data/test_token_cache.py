@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -382,3 +382,23 @@ def test_ids_are_as_wide_as_the_vocabulary_needs(tmp_path: Path) -> None:
         assert found.map().tolist() == [0, highest, 0]
         description = json.loads(found.path.with_suffix(".json").read_text())
         assert description["tokens"] == 3
+
+
+def test_a_prepared_cache_that_may_only_be_read_serves_copies_of_its_corpus(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of an image or of a mount, whose files have other inodes on each node: the cache does not know their digests."""
+    monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", 1)
+    cache, copy = tmp_path / "cache", tmp_path / "copy.txt"
+    made = prepare(spec(corpus), cache)
+    copy.write_text(CONTENT)
+
+    def read_only(path: Path, **_: object) -> Iterator[None]:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(token_cache, "locked", read_only)
+    assert prepare(spec(copy), cache) == made
+    copy.write_text(CONTENT * 2)
+    with pytest.raises(DataError, match="Read-only file system") as refused:
+        prepare(spec(copy), cache)
+    assert refused.value.code == "cache_unwritable"

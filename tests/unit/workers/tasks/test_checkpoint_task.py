@@ -57,6 +57,18 @@ def test_an_export_is_what_the_command_writes_and_is_kept(tmp_path: Path) -> Non
     assert exported(tmp_path, 1).result == made
 
 
+def test_a_step_that_was_saved_again_is_exported_again(tmp_path: Path) -> None:
+    save_model_checkpoint(tmp_path, 1)
+    assert exported(tmp_path, 1).result
+    folder_at(str(checkpoint_path(tmp_path, 1))).remove_all()
+    save_model_checkpoint(tmp_path, 1, seq_len=128)
+    made = exported(tmp_path, 1).result
+    assert made
+    export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "by-hand")))
+    found, expected = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "by-hand"))
+    assert found == expected
+
+
 @pytest.mark.parametrize(
     ("step", "code"), [(2, "checkpoint_corrupt"), (3, "checkpoint_deleted"), (4, "checkpoint_unusable")]
 )
