@@ -111,10 +111,12 @@ class _Columns(torch.autograd.Function):
         nothing: list[Tensor | None] = [None] * len(weights)
         for_x, for_weights = needed_grads(ctx)
         coming = axis.gather(x) if for_weights and axis.sequence else lambda: x
-        leaving = axis.sum(_of_input(grads, weights)) if for_x else lambda: None
+        of_input = _of_input(grads, weights) if for_x else None
+        # The sum starts when the gather has arrived: beside each other they may corrupt memory on gloo, and NCCL runs them in turn anyway.
+        rows = coming().flatten(0, 1)
+        leaving = axis.sum(of_input) if of_input is not None else lambda: None
         if not for_weights:
             return leaving(), None, *nothing, *nothing
-        rows = coming().flatten(0, 1)
         of_weights = [grad.flatten(0, 1).t().mm(rows) for grad in grads]
         of_biases = [grad.sum((0, 1)) if biased else None for grad, biased in zip(grads, ctx.biased, strict=True)]
         return leaving(), None, *of_weights, *of_biases

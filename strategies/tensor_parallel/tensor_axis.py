@@ -7,7 +7,7 @@ are the same, of the same bytes in `chunks` times as many messages. A product of
 result is copied once to its positions.
 
 One chunk is gathered at a time, while the one before it is multiplied: gloo's functional all-gathers are not safe beside each other
-(heap corruption, torch 2.13). Sums are: all of a layer may be in transit.
+(heap corruption, torch 2.13), nor, as a crash suggests, beside a sum. Sums are: all of a layer may be in transit.
 """
 
 from collections.abc import Callable, Sequence
