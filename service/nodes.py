@@ -34,7 +34,10 @@ def machine_of(row: RowMapping | Mapping[str, Any], settings: Settings, cordoned
     found = queue.machine(row["cpu"], row["cpu_used"], row["gpu"], row["gpu_used"], ranks, cordoned)
     cores = {"cores": row["cpu"], "cores_free": row["cpu"] - row["cpu_used"]}
     where = {"zone": row["zone"], "domain": row["domain"], "image": row["image"]}
-    return replace(found, model=row["gpu_model"], **where, **cores)
+    cpu, gpu = (sum(share[name] for share in row["gangs"]) for name in ("cpu", "gpu"))
+    used = queue.machine(row["cpu"], row["cpu_used"] - cpu, row["gpu"], row["gpu_used"] - gpu, ranks)
+    others = {one: max(0, used.capacity[one] - used.free[one]) for one in queue.DEVICES}
+    return replace(found, model=row["gpu_model"], others=others, **where, **cores)
 
 
 def kinds_of(row: RowMapping) -> frozenset[queue.Device]:

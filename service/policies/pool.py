@@ -5,7 +5,7 @@ serve a job together are a part of the pool. Most clusters have one part.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Final
 
@@ -32,6 +32,7 @@ class Machine:
     image: str = ""  # of its Ray worker; empty: the cluster's own
     cores: float = 0.0
     cores_free: float = 0.0
+    others: Mapping[Device, int] = field(default_factory=dict)  # what other applications on the same Ray have of it
 
     @property
     def cores_per_rank(self) -> float:
@@ -315,7 +316,7 @@ def block(pools: Pools, device: Device, job: Waiting) -> None:
 
 
 def reserving(machines: Sequence[Machine], held: Mapping[str, int], promised: Mapping[str, int]) -> dict[str, int]:
-    """`held` with the promised ranks, which no machine shows. What other users have of the machines must not hide that."""
+    """`held` with the promised ranks, which no machine shows."""
     devices: tuple[Device, ...] = ("cpu", "cuda")
     return {one: max(held.get(one, 0), _used(one, machines)) + promised.get(one, 0) for one in devices}
 
@@ -326,7 +327,8 @@ def _unseen(device: Device, machines: Sequence[Machine], held: Mapping[str, int]
 
 
 def _used(device: Device, machines: Sequence[Machine]) -> int:
-    return sum(machine.capacity[device] - machine.free[device] for machine in machines)
+    """Ranks of our gangs on the machines."""
+    return sum(max(0, one.capacity[device] - one.free[device] - one.others.get(device, 0)) for one in machines)
 
 
 def _part_of(machine: Machine, job: Waiting, device: Device) -> tuple[str, str, str] | None:

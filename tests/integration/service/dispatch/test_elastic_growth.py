@@ -246,8 +246,9 @@ async def test_only_jobs_that_could_use_a_jobs_devices_keep_it_from_growing(
 async def two_small_jobs(store: Store, settings: Settings) -> list[Lease]:
     """Two jobs that run with two ranks each and may have four. Two ranks are free, and two are another user's."""
     node = {"id": "n", "host": "h", "alive": True, "cpu": 2.0, "gpu": 0.0, "cpu_used": 1.5, "gpu_used": 0.0}
+    gangs = [{"gang": f"{number}-1", "cpu": 0.5, "gpu": 0.0} for number in "ab"]
     async with store.write() as tx:
-        await node_rows.replace(tx, [{**node, "memory_bytes": 1, "seen_at": 0.0}])
+        await node_rows.replace(tx, [{**node, "memory_bytes": 1, "seen_at": 0.0, "gangs": gangs}])
     placed = []
     for _ in range(2):
         job = await submit(store, settings, least=2)
@@ -276,7 +277,7 @@ async def test_devices_that_a_job_saves_to_take_are_given_to_no_other(
     assert job.message == "Needs 2 ranks, 0 of 8 CPU ranks are free; waiting for 2 more."
     async with store.write() as tx:  # it has saved: its devices are free, and its gang is still being removed
         await job_rows.set_columns(tx, leases[0].job_id, {"state": "queued", "retry_at": 0.0})
-        await node_rows.replace(tx, [{**(await node_rows.all_nodes(tx))[0], "cpu_used": 1.0}])
+        await node_rows.replace(tx, [{**(await node_rows.all_nodes(tx))[0], "cpu_used": 1.0, "gangs": []}])
     assert (await admit(store, settings, "a", None)).leases == []
     async with store.write() as tx:
         await lease_rows.release(tx, [leases[0].token])

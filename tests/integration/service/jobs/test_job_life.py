@@ -297,11 +297,12 @@ class Life(RuleBasedStateMachine):
         found = {lease.job_id: lease for each in self.run(together(*looks)) for lease in each.leases}
         held, started = sum(job.devices for job in self.jobs.values() if job.state in HOLDING), list[str]()
         for _, job in sorted(self.jobs.items()):
-            if job.state == State.QUEUED and job.free:
+            if job.state == State.QUEUED:
                 held += job.ranks + job.spares
                 if held > CAPACITY:
                     break  # it waits, and those behind it with it
-                started.append(job.id)
+                if job.free:  # else its last gang is still being removed, and it keeps its place
+                    started.append(job.id)
         assert sorted(found) == started
         for job_id in started:
             self.jobs[job_id].start(found[job_id])

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,17 @@ def test_the_first_that_must_wait_holds_up_those_behind_it() -> None:
     assert a == Start("a", "cpu")
     assert b == Wait("b", "waiting_for_devices", "Needs 8 ranks, 4 of 8 CPU ranks are free; waiting for 4 more.")
     assert isinstance(c, Wait) and c.reason == "waiting_for_turn"
+
+
+def test_what_other_applications_have_hides_no_gang_that_is_being_built() -> None:
+    """Of 12 GPUs they have four; a gang of four is placed, and not listed yet."""
+    shared = replace(node(cuda=12, cuda_free=8), others={"cuda": 4})
+    assert decide([job("a", 8, 1, "cuda")], [shared], {"cuda": 4}, None) == [
+        Wait("a", "waiting_for_devices", "Needs 8 ranks, 4 of 12 GPUs are free; waiting for 4 more.")
+    ]
+    assert decide([job("a", 4, 1, "cuda")], [shared], {"cuda": 4}, None) == [Start("a", "cuda")]
+    listed = replace(shared, free={"cpu": 0, "cuda": 4})
+    assert decide([job("a", 4, 1, "cuda")], [listed], {"cuda": 4}, None) == [Start("a", "cuda")]
 
 
 def test_equal_jobs_that_wait_are_packed_onto_the_cluster_once(monkeypatch: pytest.MonkeyPatch) -> None:
