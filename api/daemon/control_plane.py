@@ -53,8 +53,8 @@ def run_control_plane(settings: Settings, port: int | None, echo: Echo, echo_lin
     if not lock.take():
         running = pidfile.read(settings.data_dir)
         raise AlreadyRunning(running.url if running else None, running.pid if running else None, settings.data_dir)
-    # The folder of the one who started it may be removed, and Ray would let ranks import what lies in it. All settings are absolute.
-    os.chdir("/")
+    # The folder in which it was started may be removed, and Ray would let ranks import what lies there. All settings are absolute.
+    os.chdir(settings.data_dir)
     if settings.ray_address is None:  # the ranks run on this machine
         settings = settings.model_copy(update={"local_files": True})
     _log_to_stderr()
