@@ -195,7 +195,10 @@ def test_a_control_plane_imports_nothing_of_the_folder_in_which_it_was_started(
     shardyard("up", "--detach", safe=True)
     found = pidfile.read(folder)
     assert (
-        found is not None and found.process is not None and found.process.cwd() == str(folder) and (folder / "own.db").is_file()
+        found is not None
+        and found.process is not None
+        and found.process.cwd() == str(folder)
+        and (folder / "own.db").is_file()
     )
     shardyard("down", "--yes", safe=True)
 
