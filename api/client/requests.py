@@ -52,7 +52,7 @@ Level = Literal["error", "warning"]
 Stream = Literal["stdout", "stderr"]
 
 _JSON = {"Content-Type": "application/json"}
-#: Seconds until a request about code is answered: the one with an archive's last part waits for the check of up to 2 GiB.
+#: Seconds until the last part of an archive is answered, which waits for the check of up to 2 GiB.
 _CHECK_S: Final = 660.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -91,12 +91,15 @@ def preview(document: Any) -> Call[Preview]:
 
 def begin_code(manifest: Manifest) -> Call[CodeArchive]:
     content = json_codec.dumps(manifest)
-    return Call("POST", "/v1/code", CodeArchive.model_validate, content=content, headers=_JSON, answer_s=_CHECK_S)
+    return Call("POST", "/v1/code", CodeArchive.model_validate, content=content, headers=_JSON)
 
 
-def put_code_part(archive: str, number: int, content: bytes) -> Call[CodeArchive]:
+def put_code_part(archive: str, number: int, content: bytes, *, last: bool = False) -> Call[CodeArchive]:
+    """`last`: it is the only one that is missing."""
     path, headers = f"/v1/code/{archive}/parts/{number}", {"Content-Type": "application/octet-stream"}
-    return Call("PUT", path, CodeArchive.model_validate, content=content, headers=headers, answer_s=_CHECK_S)
+    return Call(
+        "PUT", path, CodeArchive.model_validate, content=content, headers=headers, answer_s=_CHECK_S if last else None
+    )
 
 
 def code(archive: str) -> Call[CodeArchive]:

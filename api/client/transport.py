@@ -85,7 +85,7 @@ class Event:
 class Call(Generic[T]):
     """One request. `read` converts the response's JSON into the result. Every call may be repeated.
 
-    `answer_s`: seconds until it is, if that takes longer than others.
+    `answer_s`: time-out of the answer in seconds; None: the client's.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]

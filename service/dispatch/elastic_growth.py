@@ -120,7 +120,9 @@ def _without(node: RowMapping, job: str, settings: Settings, avoided: Collection
     """The machine as if the job's gang had ended."""
     own = [share for share in node["gangs"] if (job_of(share["gang"]) or ("",))[0] == job]
     used = {name: node[f"{name}_used"] - sum(share[name] for share in own) for name in ("cpu", "gpu")}
-    return machine_of({**node, "cpu_used": used["cpu"], "gpu_used": used["gpu"]}, settings, node["id"] in avoided)
+    gangs = [share for share in node["gangs"] if share not in own]
+    found = {**node, "cpu_used": used["cpu"], "gpu_used": used["gpu"], "gangs": gangs}
+    return machine_of(found, settings, node["id"] in avoided)
 
 
 def _more(row: RowMapping) -> Waiting:

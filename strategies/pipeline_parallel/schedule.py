@@ -104,8 +104,7 @@ class OwnStage(PipelineStage):
         name = BACKWARD if full_backward else BACKWARD_INPUT
         ending = self.last() if full_backward and last_backward else nullcontext()
         with current().clock.busy, current().tracer.span("backward", name, bwd_chunk_id, self.stage_index), ending:
-            run = partial(super().backward_one_chunk, bwd_chunk_id, loss, full_backward, last_backward)
-            given = unwrapped(run)
+            given = unwrapped(partial(super().backward_one_chunk, bwd_chunk_id, loss, full_backward, last_backward))
         if not full_backward:  # torch leaves the gradient that it sends with the input, until the next step
             for value in self.backward_state[bwd_chunk_id][0]:
                 value.grad = None
@@ -116,7 +115,7 @@ class OwnStage(PipelineStage):
         span = current().tracer.span("weight", WEIGHT, bwd_chunk_id, self.stage_index)
         refusing = explained(self.submod, self.backward_state[bwd_chunk_id][1], self.schedule)
         with current().clock.busy, span, ending, refusing:
-            given = super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+            given = unwrapped(partial(super().backward_weight_one_chunk, bwd_chunk_id, last_backward))
             self.data.collect()
             return given
 

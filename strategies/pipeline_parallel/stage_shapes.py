@@ -1,8 +1,8 @@
 """What a pipeline's stages take and return for one micro-batch, where it is known before the first step.
 
-With these, torch's stages allocate their buffers at once, instead of passing a first micro-batch of shapes through the pipeline, and
-validation needs no headers that a host would wait for. What a decoder passes on follows from its sizes. What a module of the user's own
-passes on is found by a forward pass before the first step: torch's own would give it numbers that are no samples.
+With these, torch's stages allocate their buffers at once, instead of passing a first micro-batch of shapes through the pipeline. What a
+decoder passes on follows from its sizes, and so its validation needs no headers that a host would wait for. What a module of the user's
+own passes on is found by a forward pass before the first step: torch's own would give it numbers that are no samples.
 """
 
 from collections.abc import Mapping, Sequence

@@ -115,6 +115,7 @@ class _Columns(torch.autograd.Function):
         # The sum starts when the gather has arrived: beside each other they may corrupt memory on gloo, and NCCL runs them in turn anyway.
         rows = coming().flatten(0, 1)
         leaving = axis.sum(of_input) if of_input is not None else lambda: None
+        del of_input  # its memory is free once it is sent
         if not for_weights:
             return leaving(), None, *nothing, *nothing
         of_weights = [grad.flatten(0, 1).t().mm(rows) for grad in grads]

@@ -177,20 +177,22 @@ class Raises(torch.autograd.Function):
 
 
 class Ending(Staged):
-    """Raises in the forward or in the backward pass of its second stage, in the second step."""
+    """Raises in the forward or in the backward pass of its second stage, or in the backward pass of its first, in the second step."""
 
     def __init__(self, where):
         super().__init__()
         self.where, self.passes = where, 0
 
     def forward(self, x, tokens=None):
-        if self.training and self.head is not None:
-            self.passes += 1
-            if self.passes > 4:
-                if self.where == "forward":
-                    raise ValueError("no more")
-                x = Raises.apply(x)
-        return super().forward(x, tokens)
+        found = super().forward(x, tokens)
+        if not self.training or (self.head is None) != (self.where == "first backward"):
+            return found
+        self.passes += 1
+        if self.passes <= 4:
+            return found
+        if self.where == "forward":
+            raise ValueError("no more")
+        return (Raises.apply(found[0]), found[1]) if self.head is None else Raises.apply(found)
 
 
 class Permuted(nn.Module):
@@ -316,7 +318,7 @@ def test_a_pipeline_of_tokens_equals_one_process_and_draws_the_same_after_a_resu
     assert resumed["losses"] == whole["losses"][3:]
 
 
-@pytest.mark.parametrize("where", ["forward", "backward"])
+@pytest.mark.parametrize("where", ["forward", "backward", "first backward"])
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
 def test_an_error_in_a_stage_is_reported_as_it_was_raised(
     schedule: str, where: str, own: Make, root: Path, make_spec: Make

@@ -11,8 +11,9 @@ from typing import Any, Final, Literal, TypeVar
 
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.inspect import Inspection, inspect_checkpoint
-from ..checkpoint.manifest import read
+from ..checkpoint.manifest import Manifest, read
 from ..checkpoint.retention import pin, unpin
+from ..checkpoint.verify import verify
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
@@ -103,14 +104,15 @@ def _export(operation: Operation) -> dict[str, Any]:
     torch.set_num_threads(1)  # ranks that train may share the node
     out = folder_at(operation.out)
     try:
-        made = exported(out, operation.dtype)
-        if made is not None and _now(operation.path) not in (None, checkpoint_of(out)):
-            out.remove_all()  # the job has saved this step again since, perhaps from another one on
-            made = None
-        if made is None:
+        source, made = folder_at(operation.path), exported(out, operation.dtype)
+        if made is not None and (saved := _saved_since(source, checkpoint_of(out))) is not None:
+            verify(source, saved)  # before the export that is there goes
+            out.remove_all()
+            made = export(source, out, operation.dtype, verified=saved)
+        elif made is None:
             _refuse(inspect_checkpoint(operation.path, verify=False), operation.path)
             out.discard_partial(CONFIG)
-            made = export(folder_at(operation.path), out, operation.dtype)
+            made = export(source, out, operation.dtype)
     except (CheckpointError, StorageError):
         raise
     except FileExistsError as error:
@@ -120,12 +122,13 @@ def _export(operation: Operation) -> dict[str, Any]:
     return asdict(made) | {"dtype": operation.dtype}
 
 
-def _now(path: str) -> str | None:
-    """The digest of the checkpoint at a path; None if there is none, or none that can be read."""
+def _saved_since(source: Folder, digest: str | None) -> Manifest | None:
+    """The checkpoint's manifest if the job has saved its step again since the one of this digest; None also if that is not known."""
     try:
-        return read(folder_at(path)).sha256
+        manifest = read(source)
     except (CheckpointError, StorageError):
         return None
+    return None if digest in (None, manifest.sha256) else manifest
 
 
 def _pin(operation: Operation) -> dict[str, Any]:

@@ -150,9 +150,9 @@ class AsyncClient(
                 while archive.missing:
                     if on_upload is not None:
                         on_upload(archive.arrived, archive.bytes)
-                    number = archive.missing[0]
+                    number, last = archive.missing[0], len(archive.missing) == 1
                     content = await in_thread(partial(packed.part, number))
-                    archive = await self._send(requests.put_code_part(archive.id, number, content))
+                    archive = await self._send(requests.put_code_part(archive.id, number, content, last=last))
                 document = packed.named_in(document)
         return document
 

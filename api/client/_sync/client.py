@@ -149,9 +149,9 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                 while archive.missing:
                     if on_upload is not None:
                         on_upload(archive.arrived, archive.bytes)
-                    number = archive.missing[0]
+                    number, last = archive.missing[0], len(archive.missing) == 1
                     content = in_thread(partial(packed.part, number))
-                    archive = self._send(requests.put_code_part(archive.id, number, content))
+                    archive = self._send(requests.put_code_part(archive.id, number, content, last=last))
                 document = packed.named_in(document)
         return document
 

@@ -8,7 +8,8 @@ import pytest
 
 from shardyard.service import nodes
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.elastic_growth import Growth, _grow, _Takes, _wanted
+from shardyard.service.dispatch.elastic_growth import Growth, _grow, _Takes, _wanted, _without
+from shardyard.service.ids import gang_name, new_job_id
 from shardyard.service.jobs import elastic
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.reshard import reshard
@@ -290,3 +291,11 @@ async def test_two_dispatchers_at_once_do_not_grow_onto_the_same_devices(store: 
         rows = await job_rows.may_grow(tx)
     await asyncio.gather(*(_grow(store, settings, row, 2, "a") for row in rows))
     assert sorted(await running(store, leases)) == [(State.RESHARDING, 4), (State.RUNNING, 2)]
+
+
+def test_what_others_have_of_a_machine_stays_theirs_where_a_job_would_leave_it(settings: Settings) -> None:
+    job = new_job_id(1.0)
+    node = {"id": "n", "cpu": 8.0, "cpu_used": 0.0, "gpu": 12.0, "gpu_used": 8.0, "zone": "", "domain": "", "image": ""}
+    gangs = [{"gang": gang_name(job, 1), "cpu": 0.0, "gpu": 4.0}]
+    found = _without({**node, "gpu_model": "H100", "gangs": gangs}, job, settings, ())  # type: ignore[arg-type]
+    assert (found.free["cuda"], found.others["cuda"]) == (8, 4)

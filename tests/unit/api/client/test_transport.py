@@ -175,3 +175,9 @@ def test_a_place_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.M
     assert place_below("~/step-1", "rank-0/a") == tmp_path / "step-1/rank-0/a"
     with pytest.raises(ApiError, match="no such user"):
         place_below("~no-such-user", "a")
+
+
+def test_the_last_part_of_code_waits_for_the_check_and_others_as_long_as_any_request() -> None:
+    last, other = (requests.put_code_part("a", 0, b"", last=one) for one in (True, False))
+    assert other.timeout is httpx2.USE_CLIENT_DEFAULT
+    assert last.timeout.read > 600 and last.timeout.connect <= 30

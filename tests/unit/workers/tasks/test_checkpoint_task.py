@@ -65,8 +65,20 @@ def test_a_step_that_was_saved_again_is_exported_again(tmp_path: Path) -> None:
     made = exported(tmp_path, 1).result
     assert made
     export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "by-hand")))
-    found, expected = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "by-hand"))
+    found, expected = ((tmp_path / name / "shardyard.json").read_bytes() for name in ("out", "by-hand"))
     assert found == expected
+
+
+def test_an_export_stays_where_the_step_that_was_saved_again_is_corrupt(tmp_path: Path) -> None:
+    save_model_checkpoint(tmp_path, 1)
+    assert exported(tmp_path, 1).result
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    folder_at(str(checkpoint_path(tmp_path, 1))).remove_all()
+    save_model_checkpoint(tmp_path, 1, seq_len=128)
+    flip_checkpoint_bit(tmp_path, 1)
+    error = exported(tmp_path, 1).error
+    assert error and error["code"] == "checkpoint_corrupt"
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
 
 
 @pytest.mark.parametrize(
