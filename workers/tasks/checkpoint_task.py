@@ -13,7 +13,6 @@ from ..checkpoint.errors import CheckpointError
 from ..checkpoint.inspect import Inspection, inspect_checkpoint
 from ..checkpoint.manifest import Manifest, read
 from ..checkpoint.retention import pin, unpin
-from ..checkpoint.verify import verify
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
@@ -98,6 +97,7 @@ def _verify(operation: Operation) -> dict[str, Any]:
 def _export(operation: Operation) -> dict[str, Any]:
     import torch
 
+    from ..checkpoint.verify import verify
     from ..huggingface.export import CONFIG, checkpoint_of, export, exported
 
     assert operation.out is not None and operation.dtype is not None
