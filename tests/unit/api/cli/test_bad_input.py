@@ -126,7 +126,7 @@ def test_letters_that_the_output_cannot_show_are_written_out(tmp_path: Path) -> 
         ("postgresql+psycopg://me:geheim@127.0.0.1:1/x", "The database does not answer."),
         ("mysql://me:geheim@db/x", "mysql is not a supported database."),
         ("sqlite+aiosqlite://", "must be a file"),
-        ("sqlite+aiosqlite:///folder", "'folder' is not a file"),
+        ("sqlite+aiosqlite:///folder", "/folder' is not a file"),
         ("sqlite+aiosqlite:///a%00b", "is not a file"),
         ("sqlite+aiosqlite:///text", "The database is corrupt, or is not a database."),
         ("sqlite+aiosqlite:////proc/x.db", "The database's file /proc/x.db cannot be made."),
