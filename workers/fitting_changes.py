@@ -24,7 +24,7 @@ Judge = Callable[[TrainSpec], Verdict | None]
 _MOST_TENSOR: Final = 8
 #: More ranks than this many times as many are not offered.
 _MOST_TIMES: Final = 4096
-#: After so many candidates no further degrees are tried: each takes milliseconds of a core that requests need, too.
+#: Number of candidates after which no other degrees are tried: each takes milliseconds of the API server's CPU time.
 _MOST_JUDGED: Final = 2000
 _RECOMPUTES: Final = ("none", "selective", "full")
 

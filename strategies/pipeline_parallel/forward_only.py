@@ -151,8 +151,8 @@ class ForwardOnly:
         operations = [self._message(dist.isend, tensor, stage + 1) for stage, _ in leaving for tensor in sent]
         arriving = {}
         for stage, number in coming:
-            described = self.passed_on[stage]
-            empty = tuple(torch.empty(shape, dtype=dtype, device=self._device) for shape, dtype in described)
+            known = self.passed_on[stage]
+            empty = tuple(torch.empty(shape, dtype=dtype, device=self._device) for shape, dtype in known)
             arriving[stage + 1, number] = empty
             operations += [self._message(dist.irecv, tensor, stage) for tensor in empty]
         return _Messages(arriving, sent, dist.batch_isend_irecv(operations) if operations else (), self._group)
@@ -194,16 +194,16 @@ _DTYPES: Final = (
 _HEADER: Final = 64
 
 
-def header_of(described: Sequence[Hidden]) -> list[int]:
+def header_of(tensors: Sequence[Hidden]) -> list[int]:
     """The header of these tensors. Raises ValueError for more than it has room for, or a dtype that has no number."""
     numbers: list[int] = []
-    for shape, dtype in described:
+    for shape, dtype in tensors:
         if dtype not in _DTYPES:
             raise ValueError(f"a stage passes on a tensor of {dtype}; it may be any of {', '.join(map(str, _DTYPES))}")
         numbers += [len(shape), _DTYPES.index(dtype), *shape]
     if len(numbers) > _HEADER:
         raise ValueError(
-            f"a stage passes on {len(described)} tensors, more than a header of {_HEADER} numbers has room for"
+            f"a stage passes on {len(tensors)} tensors, more than a header of {_HEADER} numbers has room for"
         )
     return numbers + [-1] * (_HEADER - len(numbers))
 
