@@ -16,6 +16,7 @@ from harness.budgets import read_budgets
 from harness.control_plane import ControlPlane, all_ended, running_control_plane, until
 from harness.patience import PATIENCE_S
 from harness.postgres import Postgres, running_postgres
+from harness.steady_environment import steady
 
 #: Hypothesis: no example fails because the machine is slow, and each run draws the same ones. `--hypothesis-profile=drawn` draws others.
 hypothesis.settings.register_profile(
@@ -23,6 +24,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("same", parent=hypothesis.settings.get_profile("drawn"), derandomize=True)
 hypothesis.settings.load_profile("same")
+
+steady()
 
 # torch asks for the name of each peer's address, only to log it, and waits for 5 s where the name server loses a question.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")

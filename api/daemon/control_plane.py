@@ -125,8 +125,9 @@ def end_ray(settings: Settings) -> bool:
 async def _control_plane(settings: Settings, port: int | None, echo: Echo, echo_link: Echo) -> int:
     stop = _signals()
     own = parse(settings.database).get_backend_name() == "sqlite"  # processes of an earlier version may use PostgreSQL
+    cluster = Cluster(settings)
     await upgrade(settings.database, existing=own)
-    store, cluster, wake = Store(settings.database), Cluster(settings), asyncio.Event()
+    store, wake = Store(settings.database), asyncio.Event()
     app, authenticator = _app(settings, store, wake)
     listener = listen(settings.host, settings.port if port is None else port, exactly=port is not None)
     me = pidfile.Control.of_this_process(url_of(listener), authenticator.token_path if authenticator else None)
@@ -177,9 +178,8 @@ def _address(listener: socket.socket) -> str:
 
 
 async def _dispatcher(settings: Settings, echo: Echo) -> int:
-    stop = _signals()
+    stop, cluster = _signals(), Cluster(settings)
     async with _opened(settings) as store:
-        cluster = Cluster(settings)
         async with _dispatching(Dispatcher(store, settings, cluster)) as dispatcher:
             echo("The dispatcher runs.")
             await asyncio.wait([stop, dispatcher], return_when=asyncio.FIRST_COMPLETED)

@@ -60,10 +60,17 @@ class Cluster:
     """One connection to one Ray cluster; a process has at most one. Ray's blocking calls run in threads."""
 
     def __init__(self, settings: Settings, entry: str = "") -> None:
-        """`entry`: `module:function` that trains instead of this package's own loop."""
+        """`entry`: `module:function` that trains instead of this package's own loop.
+
+        Sets the variables that Ray reads. It is made before there are threads: adding a variable moves what their getenv goes through.
+        """
         self.settings = settings
         self.entry = entry
         self.head = Head(settings.data_dir) if settings.ray_address is None else None
+        if self.head:
+            os.environ.update(self.head.environment())
+        else:
+            explain_token(settings.ray_auth_token_path)
         self._record: Record | None = None
         self._supervisors: dict[str, SupervisorHandle] = {}
         self._warming: asyncio.Task[None] | None = None
@@ -76,13 +83,10 @@ class Cluster:
         address = self.settings.ray_address
         if self.head:
             # Ray's import takes about as long as its start, so they run side by side.
-            os.environ.update(self.head.environment())
             importing = asyncio.ensure_future(in_thread(import_ray, CONNECT_S))
             self._record = await in_thread(self.head.ensure, CONNECT_S)
             await importing
             address = self._record.address
-        else:
-            explain_token(self.settings.ray_auth_token_path)
         assert address
         await in_thread(join, CONNECT_S, address, self.head is not None)
         self._supervisors.clear()  # a call that was under way may have stored one of the connection before
