@@ -6,7 +6,8 @@ Elements that a block keeps, per token (llama: width d, feed-forward h, key/valu
 - `full` (Chen et al., 1604.06174) keeps the block's input, d, and costs one more forward pass.
 - `selective` (per operator, after Korthikanti et al., 2205.05198, section 5) keeps the input and the results of linear layers,
   fused attention and collectives: 4d + 2k + 2h. It computes norms, rotations, activations, products and unfused attention scores
-  again, which costs bytes moved, almost no FLOPs, and no traffic but that of attention under context parallelism.
+  again, which costs bytes moved, almost no FLOPs, and no traffic but that of Ulysses and Ring Self-Attention. Of a ring or an
+  all-gather it keeps the output, and not the parts that are merged into it (`as_one`).
 
 `selective.py` lists which of these results need not be kept. `split_checkpoint.py` is for backward passes in halves, each of which
 computes a block again. Tensor plus sequence parallelism divides all of it by t. `cost/activations.py` derives the formulas,

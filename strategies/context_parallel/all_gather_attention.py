@@ -8,7 +8,7 @@ Without the causal mask there is one block. Packed documents have one block per 
 The backward pass gathers again, so that no layer keeps more than its own keys, and reduce-scatters the gradients.
 
 Memory per rank and layer: 1/R of the sequence's activations; and while it is computed keys and values of the whole sequence, in the
-backward pass also their gradients.
+backward pass also their gradients. Selective recompute keeps what it keeps of a ring, and gathers nothing again in the forward pass.
 Traffic per rank, layer and micro-batch, with n = batch · sequence/R · key heads · head size: 2n(R−1) elements forward. Backward
 2n(R−1) again and as many gradients, in fp32 or wider: that of a ring.
 """
@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..activation_memory.selective import as_one
 from ..collectives import Pending, all_gather
 from .document_mask import DocumentMask, mask_of
 from .ring_attention import Blocks, Softmax, before_merges, merge
@@ -54,12 +55,7 @@ def all_gather_attention(
 class _AllGatherAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, gather: Gather, blocks: Blocks) -> Tensor:
-        out, lse = before_merges(q)
-        keys, values = _gathered(k, v, gather.group)
-        for rows, columns, masked in _meetings(gather.group, q.shape[2], blocks):
-            block = blocks.kernel.forward(q[:, :, rows], keys[:, :, columns], values[:, :, columns], masked)
-            merge(out[:, :, rows], lse[:, :, rows], *block)
-        narrow = out.to(q.dtype)
+        narrow, lse = as_one(lambda: _forward(q, k, v, gather.group, blocks))
         ctx.save_for_backward(q, k, v, narrow, lse)
         ctx.gather, ctx.blocks = gather, blocks
         return narrow
@@ -81,6 +77,16 @@ class _AllGatherAttention(torch.autograd.Function):
         mine = gather.reduce_scatter(_by_rank(total, gather.group.size()), gather.group)()
         of_k, of_v = mine.view(2, *k.shape).to(k.dtype).unbind()
         return of_q.to(q.dtype), of_k, of_v, None, None
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """The output, and the log of each query's sum of exponentials, in fp32 or wider."""
+    out, lse = before_merges(q)
+    keys, values = _gathered(k, v, group)
+    for rows, columns, masked in _meetings(group, q.shape[2], blocks):
+        block = blocks.kernel.forward(q[:, :, rows], keys[:, :, columns], values[:, :, columns], masked)
+        merge(out[:, :, rows], lse[:, :, rows], *block)
+    return out.to(q.dtype), lse
 
 
 def _gathered(k: Tensor, v: Tensor, group: dist.ProcessGroup) -> Tensor:

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..activation_memory.selective import as_one
 from ..collectives import Pending, shift
 from .ring_attention import Blocks, Softmax, before_merges, merge, pass_on
 
@@ -61,19 +62,7 @@ def double_ring_attention(
 class _DoubleRing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, rings: Rings, blocks: Blocks) -> Tensor:
-        out, lse = before_merges(q)
-        first = torch.stack((k, v))
-        for turn in range(rings.outer.size()):
-            next_first, held = pass_on(first, turn, rings.outer), first
-            for step in range(rings.inner.size()):
-                coming, away = pass_on(held, step, rings.inner), rings.away(turn, step)
-                rows, columns, masked = blocks.meeting(away, rings.rank, q.shape[2])
-                keys, values = held[:, :, :, columns].unbind()
-                block = blocks.kernel.forward(q[:, :, rows], keys, values, masked)
-                merge(out[:, :, rows], lse[:, :, rows], *block)
-                held = coming()
-            first = next_first()
-        narrow = out.to(q.dtype)
+        narrow, lse = as_one(lambda: _forward(q, k, v, rings, blocks))
         ctx.save_for_backward(q, k, v, narrow, lse)
         ctx.rings, ctx.blocks = rings, blocks
         return narrow
@@ -99,6 +88,23 @@ class _DoubleRing(torch.autograd.Function):
             own += summed()
         of_k, of_v = own.to(k.dtype).unbind()
         return of_q.to(q.dtype), of_k, of_v, None, None
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, rings: Rings, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """The output, and the log of each query's sum of exponentials, in fp32 or wider."""
+    out, lse = before_merges(q)
+    first = torch.stack((k, v))
+    for turn in range(rings.outer.size()):
+        next_first, held = pass_on(first, turn, rings.outer), first
+        for step in range(rings.inner.size()):
+            coming, away = pass_on(held, step, rings.inner), rings.away(turn, step)
+            rows, columns, masked = blocks.meeting(away, rings.rank, q.shape[2])
+            keys, values = held[:, :, :, columns].unbind()
+            block = blocks.kernel.forward(q[:, :, rows], keys, values, masked)
+            merge(out[:, :, rows], lse[:, :, rows], *block)
+            held = coming()
+        first = next_first()
+    return out.to(q.dtype), lse
 
 
 @dataclass(frozen=True)

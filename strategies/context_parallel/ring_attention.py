@@ -9,7 +9,8 @@ in transit while a block is computed.
 Packed documents: a query meets the keys of its own document alone (`document_mask.py`). The blocks are the same, and each has a mask.
 Blocks without any key for a query have a log-sum-exp of −∞, and so no weight. The first block has every query's own key.
 
-Memory per rank and layer: 1/R of the sequence's activations, and two blocks of keys and values.
+Memory per rank and layer: 1/R of the sequence's activations, and two blocks of keys and values. Selective recompute keeps the output
+and the log-sum-exp, and not those of the blocks (`as_one`), so it sends nothing again.
 Traffic per rank, layer and micro-batch, with n = batch · sequence/R · key heads · head size: 2n(R−1) elements forward. Backward
 2n(R−1) again and as many gradients, in fp32 or wider, which travel along with their keys and on to the keys' owner.
 """
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..activation_memory.selective import as_one
 from ..collectives import Pending, shift
 from .attention_kernels import Kernel, kernel_for
 from .document_mask import WITHIN_DOCUMENTS, DocumentMask, mask_of
@@ -87,16 +89,7 @@ def ring_attention(
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, blocks: Blocks) -> Tensor:
-        out, lse = before_merges(q)
-        held = torch.stack((k, v))
-        for step in range(group.size()):
-            coming = pass_on(held, step, group)
-            rows, columns, masked = blocks.meeting(step, group.rank(), q.shape[2])
-            keys, values = held[:, :, :, columns].unbind()
-            block = blocks.kernel.forward(q[:, :, rows], keys, values, masked)
-            merge(out[:, :, rows], lse[:, :, rows], *block)
-            held = coming()
-        narrow = out.to(q.dtype)
+        narrow, lse = as_one(lambda: _forward(q, k, v, group, blocks))
         ctx.save_for_backward(q, k, v, narrow, lse)
         ctx.group, ctx.blocks = group, blocks
         return narrow
@@ -127,6 +120,20 @@ class _RingAttention(torch.autograd.Function):
             own += summed()
         of_k, of_v = own.to(k.dtype).unbind()
         return of_q.to(q.dtype), of_k, of_v, None, None
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """The output, and the log of each query's sum of exponentials, in fp32 or wider."""
+    out, lse = before_merges(q)
+    held = torch.stack((k, v))
+    for step in range(group.size()):
+        coming = pass_on(held, step, group)
+        rows, columns, masked = blocks.meeting(step, group.rank(), q.shape[2])
+        keys, values = held[:, :, :, columns].unbind()
+        block = blocks.kernel.forward(q[:, :, rows], keys, values, masked)
+        merge(out[:, :, rows], lse[:, :, rows], *block)
+        held = coming()
+    return out.to(q.dtype), lse
 
 
 def pass_on(held: Tensor, step: int, group: dist.ProcessGroup) -> Pending:

@@ -10,7 +10,8 @@ bytes: 2 per element at 16 bits, 1 per dropout mask.
 - The core of attention, over t: the 5as/h bytes are the softmax (2), a dropout mask (1) and its result (2). Without dropout only
   one of them remains, a·s elements; fused attention keeps only the log-sum-exp, a.
 
-Llama differs in one term: SwiGLU keeps gate, silu(gate), up and their product, 4h. If the kernel does not support grouped heads, as
+Llama differs in one term: SwiGLU keeps gate, silu(gate), up and their product, 4h. Norms of heads (Qwen3) keep the q and k that they
+normalise. If the kernel does not support grouped heads, as
 in fp32 and on GPUs without flash attention, key and value heads are repeated to all heads.
 
 Full recompute keeps the block's input, d elements, not sharded, as in their table; with sequence parallelism d/t. Selective
@@ -35,6 +36,7 @@ class Widths:
     repeated: bool
     scores: int | None = None  # tokens that each token attends to, if attention is not fused
     again: bool = False  # whether selective recompute computes attention again, as under a mask by document
+    normed: int = 0  # of queries and keys, if their heads are normalised
 
 
 @dataclass(frozen=True)
@@ -61,4 +63,4 @@ def kept(mode: str, of: Widths) -> Kept:
     keys = 2 * (of.query if of.repeated else of.key)
     feed_forward = 4 * of.hidden if of.gated else 2 * of.hidden
     core = of.heads if of.scores is None else of.heads * of.scores
-    return Kept(4 * of.dim, 2 * of.query + keys + feed_forward, core)
+    return Kept(4 * of.dim, 2 * of.query + keys + feed_forward + of.normed, core)

@@ -34,8 +34,13 @@ def block_bytes(setting: Setting, mode: str) -> float:
     hidden = of.hidden * ((0 if again else setting.expert_rows) + of.shared_experts)
     key = of.key * key_copies(layout, of.kv_heads)
     scores = setting.seq_len if _keeps_scores(setting) else None
-    found = kept(mode, Widths(of.dim, of.query, key, of.heads, hidden, of.gated, repeated, scores, setting.packed))
+    computed_again = setting.packed and not keeps_attention(setting)
+    normed = of.query + of.key if of.head_norms else 0
+    widths = Widths(of.dim, of.query, key, of.heads, hidden, of.gated, repeated, scores, computed_again, normed)
+    found = kept(mode, widths)
     plain = setting.compute * found.of_rank(layout.tensor, divides_hidden(layout))
+    if mode == "none":  # the number by which a norm divides each head
+        plain += max(_WIDE, setting.compute) * normed * of.heads / of.query / layout.tensor
     if setting.packed and of.gated and mode == "none":  # sine and cosine
         plain += 2 * max(_WIDE, setting.compute) * of.query / of.heads
     if of.experts is None or mode == "full":
@@ -95,6 +100,11 @@ def _repeats_keys(setting: Setting) -> bool:
     size = setting.decoder.query // setting.decoder.heads
     flash = setting.device == "cpu" or flash_takes(size, setting.capability or FLASH_CAPABILITY)
     return not setting.packed and (setting.compute > 2 or not flash)
+
+
+def keeps_attention(setting: Setting) -> bool:
+    """Whether selective recompute keeps the result of an attention that is made of blocks, as one: of rings and all-gathers."""
+    return setting.layout.ring > 1 and not _keeps_scores(setting)
 
 
 def _keeps_scores(setting: Setting) -> bool:

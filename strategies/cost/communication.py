@@ -30,8 +30,9 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   gradients in fp32 or wider (2n + 2n). In a double ring of W windows W − 1 of these messages go from window to window.
 - Ring Self-Attention: the same.
 - all-gather: the same elements, keys and values by all-gathers, the gradients by a reduce-scatter.
-- selective and full recompute exchange once more what a block's attention exchanges forward; where backward passes run in two
-  halves, once in each half, but for the block that both halves meet at.
+- full recompute exchanges once more what a block's attention exchanges forward; where backward passes run in two halves, once in each
+  half, but for the block that both halves meet at. Selective recompute does so for Ulysses and Ring Self-Attention; of the other
+  methods it keeps the result.
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
 - parameter servers: a worker pushes Ψ gradients and pulls Ψ values, once per step; nothing is sent over the data axis. With a clock of
   its own it also sends each server two requests of nine numbers.
@@ -43,6 +44,7 @@ from dataclasses import dataclass
 from ..context_axes import key_copies, windows
 from ..layout import divides_hidden, own_clocks
 from . import cube_traffic, first_rank, grid_traffic, parameter_server, whole_gradients, zero_plus_plus
+from .block_memory import keeps_attention
 from .estimate import Setting, axis_names, strides
 from .model_shape import Weight
 
@@ -287,7 +289,8 @@ def _around(setting: Setting, axis: str) -> Callable[[], "Sent"]:
 def _ring(setting: Setting, words: str, turns: int) -> Sent:
     _, key = _heads(setting)
     blocks, wide = first_rank.blocks(setting), max(4, setting.compute)
-    narrow = 4 * blocks + 2 * first_rank.times_recomputed(setting)
+    kept = setting.memory_options.recompute.mode == "selective" and keeps_attention(setting)
+    narrow = 4 * blocks + (0 if kept else 2 * first_rank.times_recomputed(setting))
     gathers = setting.layout.context_method == "all-gather"
     yield "all_gather" if gathers else "send", _moved(words, narrow * key * turns, setting.compute)
     yield "reduce_scatter" if gathers else "send", _moved(words, 2 * blocks * key * turns, wide)

@@ -2,7 +2,8 @@
 
 Between the two halves of a backward pass a micro-batch keeps all its activations. It also keeps the gradient of each result of a layer
 with weights. For width d, queries q, keys k and feed-forward h these are, in elements per token and block, q + 2k of q, k and v, d of o,
-2h of gate and up (h of GPT-2's up), d of down, and 2d of the norms. At the end of the last stage it is d of the norm and the logits'.
+2h of gate and up (h of GPT-2's up), d of down, 2d of the norms, and q + k of norms of heads. At the end of the last stage it is d of the
+norm and the logits'.
 """
 
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ def block_bytes(setting: Setting) -> float:
     """Bytes per token of the gradients that one micro-batch keeps for one block."""
     of, layout = setting.decoder, setting.layout
     hidden = of.hidden * (setting.expert_rows + of.shared_experts)
-    columns = of.query + 2 * of.key + (2 if of.gated else 1) * hidden
+    columns = of.query + 2 * of.key + (2 if of.gated else 1) * hidden + of.head_norms * (of.query + of.key)
     rows = of.dim * (1 + setting.expert_rows + (of.shared_experts > 0))
     # A row-sharded layer's result, a part of a sum, is as large as the whole; on a grid nothing is whole.
     parts = 1 if layout.tensor_shape is None else layout.tensor

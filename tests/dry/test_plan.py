@@ -21,6 +21,7 @@ from shardyard.workers.spec import TrainSpec, facts_of
 
 LLAMA = {"dim": 1024, "heads": 8, "kv_heads": 2, "hidden": 3584, "layers": 4, "vocab": 8192}
 GPT2 = {"family": "gpt2", "dim": 1024, "heads": 8, "hidden": 4096, "layers": 4, "vocab": 8192}
+QWEN3 = {**LLAMA, "preset": "qwen3-nano"}
 MIXTURE = {**LLAMA, "family": "moe", "hidden": 1024, "experts": 4, "top_k": 2}
 #: Its blocks in the forward pass decide, gathered ahead.
 AHEAD = {**MIXTURE, "layers": 8, "vocab": 512}
@@ -121,6 +122,12 @@ FULL: list[Case] = [
     ({"context": 4, "context_method": "ring-self-attention"}, {}),
     ({"context": 4, "context_method": "ring-self-attention"}, {"recompute": "full"}),
     ({"context": 2, "data": 2, "zero": 3}, {"recompute": "full"}),
+    ({"context": 4}, {"recompute": "selective"}),
+    ({"context": 4, "ring_window": 2}, {"recompute": "selective"}),
+    ({"context": 4, "context_method": "all-gather"}, {"recompute": "selective"}),
+    ({}, {"model": QWEN3}),
+    ({"tensor": 2}, {"model": QWEN3, "recompute": "selective"}),
+    ({"pipeline": 2, "schedule": "zbv", "micro_batch": 1}, {"model": QWEN3}),
     ({"pipeline": 2, "schedule": "gpipe", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "interleaved", "micro_batch": 1}, {}),
     ({"pipeline": 2, "schedule": "zbv", "micro_batch": 1}, {}),

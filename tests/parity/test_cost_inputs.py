@@ -117,6 +117,9 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"context": 2, "context_method": "all-gather"}, {"precision": "bf16"}),
     ({"context": 2, "context_method": "all-gather"}, {"precision": "bf16", "recompute": "selective"}),
     ({"context": 2, "context_method": "ring-self-attention"}, {"precision": "bf16", "recompute": "selective"}),
+    ({"context": 4}, {"precision": "bf16", "recompute": "selective"}),  # the parts that are merged are not kept
+    ({"context": 4, "ring_window": 2}, {"precision": "bf16", "recompute": "selective"}),
+    ({"context": 4, "context_method": "all-gather"}, {"precision": "bf16", "recompute": "selective"}),
     ({"pipeline": 2}, {"precision": "bf16"}),
     ({"pipeline": 4, "schedule": "gpipe"}, {}),
     ({"pipeline": 2, "schedule": "zbv"}, {}),
@@ -209,6 +212,41 @@ def test_the_activations_of_a_grid_in_a_pipeline_are_those_of_its_plan(
     (found,) = [data for kind, data in train(spec, root)["events"] if kind == "probe"]
     held = planned.by_kind["activations"] + planned.by_kind.get("logits", 0)
     assert found["memory"]["activations"]["max"] == pytest.approx(held, rel=ABOUT)
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes"),
+    [
+        ({}, {}),
+        ({}, {"recompute": "selective"}),
+        ({"data": 2, "zero": 3}, {"precision": "fp32"}),
+        ({"context": 2, "ulysses": 2}, {}),
+        ({"tensor": GRID, "pipeline": 2, "schedule": "zbv", "micro_batch": 4}, {}),
+    ],
+    ids=str,
+)
+def test_the_activations_of_norms_of_heads(
+    layout: dict[str, Any], changes: dict[str, Any], root: Path, make_spec: Make
+) -> None:
+    spec = make_spec(layout, **{"steps": 2, "eval": {"batches": 1}, "model": QWEN3, "precision": "bf16", **changes})
+    setting = setting_of(TrainSpec.model_validate(spec), 256, "cpu")
+    assert isinstance(setting, Setting)
+    (found,) = [data for kind, data in train(spec, root)["events"] if kind == "probe"]
+    _compare_memory(setting, found["memory"])
+
+
+@pytest.mark.parametrize("layout", [{"context": 4}, {"context": 4, "context_method": "all-gather"}], ids=str)
+def test_selective_recompute_keeps_attention_within_documents_over_ranks(
+    layout: dict[str, Any], root: Path, make_spec: Make
+) -> None:
+    packed = {**save_records(root), "documents": "packed", "seq_len": 32}
+    changes = {"data": packed, "precision": "bf16", "recompute": "selective"}
+    spec = make_spec(layout, **{"steps": 2, "eval": {"batches": 1}, **changes})
+    setting = setting_of(TrainSpec.model_validate(spec), 256, "cpu")
+    assert isinstance(setting, Setting)
+    (found,) = [data for kind, data in train(spec, root)["events"] if kind == "probe"]
+    _compare_traffic(setting, found["traffic"])
+    _compare_memory(setting, found["memory"])
 
 
 def _assert_traffic(spec: dict[str, Any], root: Path) -> None:

@@ -55,6 +55,51 @@ def test_keys_are_repeated_where_the_kernel_knows_no_groups(
     assert more == repeated * found.compute * 2 * (found.decoder.query - found.decoder.key)
 
 
+@pytest.mark.parametrize("mode", ["none", "selective", "full"])
+def test_norms_of_heads_keep_what_they_normalise_unless_it_is_computed_again(mode: str) -> None:
+    """Queries and keys, and in fp32 a number for each of their heads."""
+    train = _train(model={"preset": "qwen3-nano"})
+    architecture = train.architecture(256)
+    assert architecture is not None
+    found = planned_setting(train, architecture, "cuda")
+    of = found.decoder
+    assert of.head_norms
+    plain = replace(found, decoder=replace(of, head_norms=False))
+    head = architecture.head_size
+    more = block_bytes(found, mode) - block_bytes(plain, mode)
+    assert more == ((2 + 4 / head) * (of.query + of.key) if mode == "none" else 0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "kept"),
+    [
+        ({}, False),
+        ({"context": 4, "ulysses": 4}, False),
+        ({"context": 4}, True),
+        ({"context": 4, "ring_window": 2}, True),
+        ({"context": 4, "context_method": "all-gather"}, True),
+        ({"context": 4, "context_method": "ring-self-attention"}, False),
+    ],
+)
+def test_selective_recompute_keeps_attention_over_ranks_also_of_packed_documents(
+    layout: dict[str, Any], kept: bool
+) -> None:
+    """Its output and the log of each sum, as one result."""
+    train = _train(layout=layout, recompute="selective")
+    architecture = train.architecture(256)
+    assert architecture is not None
+    packed = replace(planned_setting(train, architecture, "cuda"), packed=True)
+    full = replace(packed, packed=False)
+    scores = layout.get("context_method") == "ring-self-attention"
+    core = packed.compute * (packed.decoder.query + packed.decoder.heads)
+    assert block_bytes(full, "selective") - block_bytes(packed, "selective") == (0 if kept or scores else core)
+
+
+def _train(**changes: Any) -> TrainSpec:
+    given = {"model": {"preset": "nano"}, "precision": "bf16", "steps": 2, "global_batch": 8, **changes}
+    return TrainSpec.model_validate({"data": {"seq_len": 32}, **given})
+
+
 @pytest.mark.parametrize(
     ("device", "precision", "capacity", "kept"),
     [

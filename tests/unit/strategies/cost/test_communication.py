@@ -65,11 +65,27 @@ def again(layout: dict[str, Any], recompute: Any, layers: int = 4) -> float:
     return (sent[1] - sent[0]) / (2 * found.batch.microbatches * found.tokens * found.decoder.key)
 
 
-@pytest.mark.parametrize("layout", [{"context": 2}, {"context": 2, "ulysses": 2}], ids=str)
-@pytest.mark.parametrize("mode", ["selective", "full"])
+SCORES = {"context": 2, "context_method": "ring-self-attention"}
+GATHER = {"context": 2, "context_method": "all-gather"}
+ULYSSES = {"context": 2, "ulysses": 2}
+
+
+@pytest.mark.parametrize(
+    ("layout", "mode"),
+    [
+        *((layout, "full") for layout in ({"context": 2}, GATHER, SCORES, ULYSSES)),
+        *((layout, "selective") for layout in (SCORES, ULYSSES)),
+    ],
+    ids=str,
+)
 def test_only_recomputed_blocks_exchange_keys_and_values_again(layout: dict[str, Any], mode: str) -> None:
     found = {every: again(layout, {"mode": mode, "every": every}) for every in (1, 2, 3, 4)}
     assert found == {1: 4, 2: 2, 3: 2, 4: 1}
+
+
+@pytest.mark.parametrize("layout", [{"context": 2}, {"context": 4, "ring_window": 2}, GATHER], ids=str)
+def test_selective_recompute_keeps_what_a_ring_or_a_gather_made(layout: dict[str, Any]) -> None:
+    assert again(layout, "selective") == 0
 
 
 @pytest.mark.parametrize(("stages", "recomputed"), [([3, 3, 3, 3], 4), ([3, 1, 2, 2], 3), ([1, 3, 1, 3], 2)], ids=str)
@@ -81,15 +97,19 @@ def test_blocks_are_counted_stage_by_stage(stages: list[int], recomputed: int) -
     assert again(layout, "full", sum(stages)) == stages[0] + stages[2]
 
 
-@pytest.mark.parametrize("mode", ["full", "selective"])
+@pytest.mark.parametrize(
+    ("context", "mode"), [({"context": 2}, "full"), (ULYSSES, "selective")], ids=["full", "selective"]
+)
 @pytest.mark.parametrize(("ranks", "size"), [(2, 4), (2, 2), (4, 1)])
 @pytest.mark.parametrize("schedule", [name for name in get_args(Schedule) if name not in ("2bw", "pipedream")])
-def test_each_half_of_a_backward_pass_exchanges_again(schedule: Schedule, ranks: int, size: int, mode: str) -> None:
+def test_each_half_of_a_backward_pass_exchanges_again(
+    schedule: Schedule, ranks: int, size: int, context: dict[str, Any], mode: str
+) -> None:
     """In the order that runs, by the rule of `split_checkpoint.py`. (tests/parity/test_cost_inputs.py counts what is sent.)"""
     stages = Layout(pipeline=ranks, schedule=schedule).stages
     blocks = [3, *[2] * (stages - 2), 4]
     pipeline = {"stages": ranks, "blocks": blocks}
-    layout = {"context": 2, "pipeline": pipeline, "schedule": schedule, "micro_batch": size}
+    layout = {**context, "pipeline": pipeline, "schedule": schedule, "micro_batch": size}
     for every in (1, 2, 3):
         found = again(layout, {"mode": mode, "every": every}, sum(blocks))
         expected = computed_again(Layout.model_validate(layout), 16 // size, [-(-count // every) for count in blocks])
