@@ -179,9 +179,10 @@ async def best(tx: AsyncConnection, metrics: Mapping[str, str], maximised: Colle
     if not metrics:
         return []
     # Nothing of a sweep's own row: SQLite would sort its document, of up to 1 MiB, once per trial.
-    done = case((trials.c.standing == "done", 0), else_=1)
+    is_done = trials.c.standing == "done"
+    rungs = case((is_done, 0), else_=func.json_array_length(trials.c.rungs))  # a program may end before the highest
     value = case((trials.c.sweep_id.in_(maximised), -trials.c.value), else_=trials.c.value)
-    order = (done, func.json_array_length(trials.c.rungs).desc(), value, trials.c.number)
+    order = (case((is_done, 0), else_=1), rungs.desc(), value, trials.c.number)
     place = func.row_number().over(partition_by=trials.c.sweep_id, order_by=order).label("place")
     ranked = select(trials.c.sweep_id, trials.c.number, place)
     first = ranked.where(trials.c.sweep_id.in_(metrics), trials.c.value.is_not(None)).subquery()

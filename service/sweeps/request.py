@@ -20,6 +20,8 @@ _FIXED: Final = ("name", "apiVersion", "sweep")
 _NAME: Final = 63 - len("-999")
 #: The most characters of the values of all trials, which are stored with them and read as a whole.
 _CHARACTERS: Final = 4 << 20
+#: What every training job reports.
+_LOSSES: Final = ("loss", "validation_loss")
 #: Labels of a trial's job.
 SWEEP_LABEL: Final = "shardyard/sweep"
 TRIAL_LABEL: Final = "shardyard/trial"
@@ -78,14 +80,24 @@ def read_request(document: dict[str, Any], sweep: Sweep) -> SweepRequest:
 
 
 def metric_of(spec: AnySpec, sweep: Sweep) -> str:
-    """The name of what is compared. Raises Refusal for a command that names none."""
+    """The name of what is compared. Raises Refusal for a command that names none, and for a name that its jobs never report."""
     if sweep.metric is not None:
+        if isinstance(spec, JobSpec) and sweep.metric not in _LOSSES and not _logs(spec, sweep):
+            message = f"A model of family {spec.train.model.family} logs no {sweep.metric!r}."
+            remedy = "Name loss or validation_loss; other metrics are those that a model of your own logs (train.model.import)."
+            raise Refusal("sweep.metric", message, remedy)
         return sweep.metric
     if isinstance(spec, CommandSpec):
         raise Refusal(
             "sweep.metric", "This key is missing.", "Name the metric that the program logs, such as accuracy."
         )
     return "loss"
+
+
+def _logs(spec: JobSpec, sweep: Sweep) -> bool:
+    """Whether trials may report values by name: of a model of the user's own, or about the disk of their training state."""
+    own = spec.train.model.import_ is not None or spec.train.offload.to == "disk"
+    return own or not {"train.model.import", "train.offload.to"}.isdisjoint(sweep.parameters)
 
 
 def rungs_of(spec: AnySpec, sweep: Sweep) -> list[int]:

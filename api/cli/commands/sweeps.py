@@ -89,9 +89,10 @@ def show(screen: Screen, found: SweepDetail, trials: list[SweepTrial], most: int
 
 
 def _merit(one: SweepTrial, lowest: bool) -> tuple[bool, bool, int, float, int]:
-    """Sorts trials: those that ran to their end, then by rungs, then by the metric; those without one last."""
+    """Sorts trials: those that ran to their end by the metric, then the others by rungs and metric; those without one last."""
     value = 0.0 if one.value is None else one.value if lowest else -one.value
-    return one.value is None, one.state != "succeeded", -len(one.rungs), value, one.number
+    ended = one.state == "succeeded"
+    return one.value is None, not ended, 0 if ended else -len(one.rungs), value, one.number
 
 
 def _trial_row(one: SweepTrial, paths: list[str]) -> tuple[str, ...]:

@@ -1,6 +1,9 @@
 """Steps in buckets keep their extremes."""
 
+import pytest
+
 from shardyard.service.queries import steps
+from shardyard.service.store import events
 from shardyard.service.store.engine import Store
 
 from ..conftest import Submit
@@ -37,3 +40,27 @@ async def test_downsampling_keeps_every_buckets_extremes(store: Store, submit: S
     assert (rest.downsampled, [point.step for point in rest.points]) == (False, list(range(4991, 5001)))
     nothing = await steps.metrics(store, job.id, since=5000)
     assert (nothing.points, nothing.last_step) == ([], 5000)
+
+
+@pytest.mark.parametrize("apart", [1, 7])
+async def test_validations_are_thinned_evenly_between_the_first_and_the_last(
+    store: Store, submit: Submit, apart: int
+) -> None:
+    """Between two there may be events of other kinds. What is read grows with what is returned."""
+    job, other = (await submit()).id, (await submit()).id
+    kinds = ["eval", *["warning"] * (apart - 1)]
+    for owner, count in ((job, 500), (other, 3)):
+        async with store.write() as tx:
+            rows = [(1, kind, 0.0, "", {"step": number}) for number in range(1, count + 1) for kind in kinds]
+            names = ("attempt", "kind", "ts", "actor", "data")
+            await events.append(tx, owner, [dict(zip(names, row, strict=True)) for row in rows])
+    async with store.read() as tx:
+        for most in (2, 3, 10, 100, 499, 500):
+            found = [row["data"]["step"] for row in await events.of_kind(tx, job, "eval", most)]
+            assert found == sorted(set(found)) and found[0] == 1 and found[-1] == 500
+            assert most / 2 < len(found) <= most
+            apart_at_most = -(-499 // (most - 1)) + (apart > 1)
+            assert all(then - one <= apart_at_most for one, then in zip(found, found[1:], strict=False))
+        assert len(await events.of_kind(tx, other, "eval", 2)) == 2
+        assert [row["data"]["step"] for row in await events.of_kind(tx, other, "eval", 3)] == [1, 2, 3]
+        assert await events.of_kind(tx, other, "summary", 2) == []

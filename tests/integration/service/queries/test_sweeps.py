@@ -32,7 +32,8 @@ async def test_the_best_ran_to_its_end_or_came_to_the_highest_rung(
     found = await get_sweep(store, sweep)
     assert found.best is not None and found.best.number == 1
     await change(store, sweep, 2, standing="done", outcome="succeeded", rungs=[9.0, 9.0], value=9.0)
-    await change(store, sweep, 3, standing="done", outcome="succeeded", rungs=[9.0, 9.0], value=8.0)
+    # It ended by itself before the second rung.
+    await change(store, sweep, 3, standing="done", outcome="succeeded", rungs=[9.0], value=8.0)
     found = await get_sweep(store, sweep)
     assert found.best is not None and found.best.number == best
     assert found.counts == {"paused": 2, "succeeded": 2}

@@ -41,6 +41,21 @@ def test_the_metric_of_a_command_has_to_be_named() -> None:
     assert refused.value.field == "sweep.metric"
 
 
+def test_a_metric_that_no_trial_reports_is_refused() -> None:
+    """Those of the user's own model are known once it runs; a parameter may choose it, or where the training state is."""
+    train = {**TRAIN["train"], "model": {"family": "gpt2", "preset": "nano"}}
+    spec = kind_of(TRAIN).model_validate({**TRAIN, "train": train})
+    with pytest.raises(Refusal) as refused:
+        metric_of(spec, sweep(metric="val_loss"))
+    assert refused.value.field == "sweep.metric"
+    assert "gpt2" in refused.value.message and "validation_loss" in refused.value.remedy
+    assert metric_of(spec, sweep(metric="validation_loss")) == "validation_loss"
+    for path, value in (("train.model.import", "mine:make"), ("train.offload.to", "disk")):
+        assert metric_of(spec, sweep(metric="val_loss", parameters={path: [value]})) == "val_loss"
+    own = kind_of(TRAIN).model_validate({**TRAIN, "train": {**TRAIN["train"], "model": {"import": "mine:make"}}})
+    assert metric_of(own, sweep(metric="acc")) == "acc"
+
+
 def test_rungs_follow_the_steps_of_the_job_or_of_the_sweep() -> None:
     train, command = kind_of(TRAIN).model_validate(TRAIN), CommandSpec.model_validate(COMMAND)
     assert rungs_of(train, sweep()) == []

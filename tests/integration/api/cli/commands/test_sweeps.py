@@ -61,6 +61,32 @@ def test_values_are_shown_as_a_spec_has_them_and_undecided_ones_not_at_all(
     assert capsys.readouterr().out.splitlines()[-1].split() == ["0", "waiting"]
 
 
+def test_trials_that_ran_to_their_end_are_ordered_by_the_metric_alone(
+    plane: Plane, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program may end by itself before the last rung. Of those that have not ended, higher rungs come first."""
+    (tmp_path / "tune.yaml").write_text(SWEEP)
+    assert run(["submit", str(tmp_path / "tune.yaml"), "--url", client.url]) == 0
+    sweep = client.sweep("tune").id
+
+    async def store() -> None:
+        async with plane.store.write() as tx:
+            for number, rungs, value, standing in (
+                (0, [3.0], 3.0, "paused"),
+                (1, [5.0, 5.0], 5.0, "paused"),
+                (2, [9.0, 9.0], 9.0, "done"),
+                (3, [9.0], 8.0, "done"),
+            ):
+                outcome = "succeeded" if standing == "done" else None
+                change = {"rungs": rungs, "value": value, "standing": standing, "outcome": outcome}
+                await rows.change(tx, sweep, number, change)
+
+    plane.do(store())
+    capsys.readouterr()
+    assert run(["sweeps", "tune", "--url", client.url]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[-4:]] == ["3", "2", "1", "0"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
