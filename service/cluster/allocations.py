@@ -12,10 +12,10 @@ from ..schemas.node import Allocation
 
 
 def by_node(groups: Iterable[Mapping[str, Any]]) -> dict[str, list[Allocation]]:
-    """Node → what each gang has of it, by the gangs' names. `groups`: the rows of Ray's `placement_group_table`."""
+    """Node → what each gang has of it, by the gangs' names. `groups`: those that live, as rows of Ray's `placement_group_table`."""
     found: dict[str, dict[str, Counter[str]]] = {}
     for group in groups:
-        if group["state"] == "REMOVED" or job_of(group["name"]) is None:
+        if job_of(group["name"]) is None:
             continue
         for bundle, node in group["bundles_to_node_id"].items():
             part = found.setdefault(node, {}).setdefault(group["name"], Counter())

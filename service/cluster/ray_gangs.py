@@ -5,6 +5,7 @@ from typing import Any
 from ...workers.messages.gang_spec import GangSpec
 from ...workers.supervisor.actor import Supervisor
 from ...workers.supervisor.journal import journal
+from ...workers.supervisor.ranks.group_table import living_groups
 from ...workers.supervisor.ranks.placement_group import NAMESPACE, rank_actors, remove_actors_and_group
 from ...workers.tasks.checkpoint_task import Operation, perform
 from .ray_connection import inside, remote
@@ -59,11 +60,10 @@ def gang_names() -> list[str]:
 
 
 def _gang_names_inside() -> list[str]:
-    from ray.util import list_named_actors, placement_group_table
+    from ray.util import list_named_actors
 
     names = {actor["name"].partition("-rank-")[0] for actor in list_named_actors(all_namespaces=True) if _ours(actor)}
-    groups = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
-    return sorted(names | {group["name"] for group in groups if group["name"].startswith(f"{NAMESPACE}-")})
+    return sorted(names | {group["name"] for group in living_groups() if group["name"].startswith(f"{NAMESPACE}-")})
 
 
 def _ours(actor: dict[str, str]) -> bool:

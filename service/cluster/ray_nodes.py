@@ -6,6 +6,7 @@ from typing import Any
 
 from ...workers.host_memory import total_memory
 from ...workers.supervisor.policies.topology import MODEL_LABEL
+from ...workers.supervisor.ranks.group_table import living_groups
 from ...workers.supervisor.ranks.room import image_of, place_of
 from ..schemas.node import ClusterNode
 from . import allocations, ray_private
@@ -21,10 +22,9 @@ def read_nodes() -> list[ClusterNode]:
 
 def _read_nodes_inside() -> list[ClusterNode]:
     import ray
-    from ray.util import placement_group_table
 
     available = ray_private.free_resources()
-    shares = allocations.by_node(placement_group_table().values())
+    shares = allocations.by_node(living_groups())
     here, nodes = ray.get_runtime_context().get_node_id(), []
     for node in ray.nodes():
         total, free = node["Resources"], available.get(node["NodeID"], {})

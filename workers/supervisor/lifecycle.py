@@ -8,7 +8,7 @@ the same call a second time.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -213,22 +213,22 @@ class Lifecycle:
     # After the supervisor's own death.
 
     async def adopt(self) -> None:
-        """Find the predecessor's actors, and continue with its ranks and orders."""
+        """Find the predecessor's actors, and continue with its ranks and orders. The journal knows of it then: ranks may be pulled."""
         gang = self.gang
-        await self._find_actors()
-        if gang.phase in ("placing", "training"):  # a repair continues, for the incident that began it
-            message = f"another one took over its {len(gang.members)} ranks, which trained on meanwhile"
-            gang.emit_incident(Failure("supervisor_lost", None, message))
-        if gang.failures or gang.stopping or gang.all_done or gang.awaits_return:
-            gang.ended.set()
-        self.run_orders()
+        async with leases_kept(gang.members, gang.spec.lease_s):
+            await _find_ranks(gang.members)
+        async with leases_kept(gang.members, gang.spec.lease_s, at_once=True):
+            await self._follow_found()
+            if gang.phase in ("placing", "training"):  # a repair continues, for the incident that began it
+                message = f"another one took over its {len(gang.members)} ranks, which trained on meanwhile"
+                gang.emit_incident(Failure("supervisor_lost", None, message))
+            if gang.failures or gang.stopping or gang.all_done or gang.awaits_return:
+                gang.ended.set()
+            self.run_orders()
+            await gang.journal.settled()
 
-    async def _find_actors(self) -> None:
+    async def _follow_found(self) -> None:
         gang = self.gang
-        for member in gang.members:
-            actor = await until_answered(partial(find_actor, member.name))
-            member.handle = None if actor is None else RankHandle(actor)
-            member.lost = member.lost or actor is None
         await until_answered(gang.spares.find)
         if gang.phase in ("training", "repairing"):
             await gang.placement.find()
@@ -303,6 +303,14 @@ def begin_each(
     for name in pending:
         if name not in tasks:
             tasks[name] = asyncio.get_running_loop().create_task(carry_out(name))
+
+
+async def _find_ranks(members: Sequence[Member]) -> None:
+    """Find their actors by name. A rank without one is lost."""
+    for member in members:
+        actor = await until_answered(partial(find_actor, member.name))
+        member.handle = None if actor is None else RankHandle(actor)
+        member.lost = member.lost or actor is None
 
 
 def _placed(ranks: int, nodes: int) -> str:

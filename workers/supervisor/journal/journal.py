@@ -3,7 +3,8 @@
 Rules that it keeps: what is not written here was acknowledged to no rank, shown to no dispatcher and ordered from no actor
 (write-ahead logging; Mohan et al., ARIES, 1992). All that wait for a write share it (group commit; DeWitt et al., 1984). One write
 runs at a time, so that none overtakes a newer one. Each supervisor writes below its fencing epoch (`fencing.py`); one that has a
-successor ends with its next write.
+successor ends with its next write. What no successor needs is deleted after a write, for which only the next write waits. Whatever line
+death comes at, each event that counts is in one batch at least.
 
 A write is one batch with the new events and the whole state. The batch is JSON. The state's entry is a header, one line of JSON
 with the version of the format, then the state's JSON, compressed: of a thousand ranks it is 45 kB instead of 500 kB.
@@ -13,14 +14,14 @@ import asyncio
 import json
 import time
 import zlib
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ...messages.event_buffer import Event, Spool
 from ..gang_state import VERSION, JournalUnreadable
 from ..until_answered import until_answered
 from . import fencing, kv_store
+from .batches import Batch, joinable, joined
 
 #: Seconds between two writes, at least: each costs the supervisor and the store about a millisecond of cores that may train.
 SPARING_S: Final = 0.05
@@ -38,11 +39,12 @@ class Journal:
         self.last = 0  # number of the newest event that is written
         self._state = state
         self._epoch = 0
-        self._older: list[str] = []  # predecessors' keys, until all of them that still counts is written again
-        self._inherited: list[list[Event]] = []  # their batches
-        self._batches: deque[tuple[int, int]] = deque()  # first and last number of each that is kept
+        self._own = 0  # number of the newest event that is written below this epoch
+        self._batches: list[Batch] = []  # those below this epoch
+        self._older: list[str] = []  # predecessors' places, until all of them that still counts is written again
         self._asked = self._written = 0
         self._writing: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
         self._wrote_at = 0.0
         self._closed = False
 
@@ -56,10 +58,8 @@ class Journal:
         if state is None:
             return None
         last, predecessor = opened(state)
-        # Death may have cut a write short after its batch: the state does not count it, so it was shown to no dispatcher.
-        known = [batch for batch in map(events_of, batches) if batch[-1]["seq"] <= last]
-        self.last, self._inherited = last, known
-        self.spool.refill([event for batch in known for event in batch], last)
+        self.last = last
+        self.spool.refill(_counted(batches, last), last)
         return predecessor
 
     async def settled(self, gather_s: float = 0.0) -> None:
@@ -76,33 +76,67 @@ class Journal:
         self._closed = True
         if self._writing:
             await asyncio.wait([self._writing])
+        if self._tidying:
+            await asyncio.wait([self._tidying])
         await until_answered(lambda: erase(self.gang))
 
     async def _write(self, gather_s: float) -> None:
         await asyncio.sleep(max(gather_s, self._wrote_at + SPARING_S - time.monotonic()))
-        asked, last = self._asked, self.spool.last
-        kept = [event for batch in self._inherited if batch[-1]["seq"] > self.spool.acknowledged for event in batch]
-        events = kept + self.spool.newer(self.last)
+        if self._tidying:
+            await self._tidying
+        asked, last, events = self._asked, self.spool.last, self.spool.newer(self._own)
         state = sealed(last, self._state())
-        if not self._closed and not await until_answered(lambda: self._put(state, events)):
-            fencing.exit_process()
+        if not self._closed:
+            size = await until_answered(lambda: self._put(state, events))
+            if size is None:
+                fencing.exit_process()
+            if events:
+                self._batches.append(Batch(events[0]["seq"], last, size))
+            self._own = last
+            self._tidying = asyncio.get_running_loop().create_task(self._tidy())
         self._written, self.last, self._wrote_at = asked, last, time.monotonic()
-        self._inherited.clear()
 
-    def _put(self, state: bytes, events: list[Event]) -> bool:
-        """Events first: the state that counts them makes them valid. False when there is a successor, who may not have read this."""
-        mine = _place(self.gang, self._epoch)
+    def _put(self, state: bytes, events: list[Event]) -> int | None:
+        """The batch's bytes. None when there is a successor, who may not have read this. Events first: the state makes them count."""
+        batch = _dumps(events)
         if events:
-            # Its key is its first number, so that it replaces a batch that death has left without a state.
-            kv_store.put(f"{mine}/events/{events[0]['seq']:015d}", _dumps(events))
-            self._batches.append((events[0]["seq"], events[-1]["seq"]))
-        kv_store.put(f"{mine}/state", state)
-        while self._batches and self._batches[0][1] <= self.spool.acknowledged:
-            kv_store.delete(f"{mine}/events/{self._batches.popleft()[0]:015d}")
-        if not fencing.is_current(self.gang, self._epoch):
+            kv_store.put(self._key(events[0]["seq"]), batch)
+        kv_store.put(f"{_place(self.gang, self._epoch)}/state", state)
+        return len(batch) if fencing.is_current(self.gang, self._epoch) else None
+
+    def _key(self, first: int) -> str:
+        """Of the batch whose first event has this number."""
+        return f"{_place(self.gang, self._epoch)}/events/{first:015d}"
+
+    async def _tidy(self) -> None:
+        """Delete what no successor needs any more, and join small batches."""
+        acknowledged = [batch for batch in self._batches if batch.last <= self.spool.acknowledged]
+        left = self._batches[len(acknowledged) :]
+        runs = joinable(left)
+        events = {run[0].first: self._events(run) for run in runs}
+        gone = [*acknowledged, *(batch for run in runs for batch in run[1:])]
+        if (gone or self._older) and not await until_answered(lambda: self._clear(events, gone)):
+            fencing.exit_process()
+        self._batches = joined(left, runs)
+        self._older = []
+
+    def _events(self, run: Sequence[Batch]) -> list[Event]:
+        """What these batches have that is not acknowledged."""
+        return [event for event in self.spool.newer(run[0].first - 1) if event["seq"] <= run[-1].last]
+
+    def _clear(self, runs: Mapping[int, list[Event]], gone: Sequence[Batch]) -> bool:
+        """Put `runs`, by their first numbers, then delete the batches `gone` and the older epochs. False when there is a successor.
+
+        A successor that read a batch before it was put may not find the others afterwards. So they are deleted only if there was none.
+        """
+        for first, events in runs.items():
+            kv_store.put(self._key(first), _dumps(events))
+        if runs and not fencing.is_current(self.gang, self._epoch):
             return False
-        while self._older:
-            kv_store.delete(self._older.pop())
+        for batch in gone:
+            kv_store.delete(self._key(batch.first))
+        for place in self._older:
+            kv_store.delete_all(f"{place}/")
         return True
 
 
@@ -147,21 +181,37 @@ def events_of(batch: bytes) -> list[Event]:
     return events
 
 
+def _counted(batches: list[bytes], last: int) -> list[Event]:
+    """The events of these batches up to number `last`, each once."""
+    found: list[Event] = []
+    for batch in map(events_of, batches):
+        # Death may have cut a write short after its batch: the state does not count it, so it was shown to no dispatcher.
+        if batch[-1]["seq"] <= last:
+            # Or a join: what was joined stands in its own batch, too.
+            found += [event for event in batch if not found or event["seq"] > found[-1]["seq"]]
+    return found
+
+
 def _place(gang: str, epoch: int) -> str:
     return f"{gang}/{epoch:0{fencing.WIDTH}d}"
 
 
 def _read(gang: str, epoch: int) -> tuple[list[str], bytes | None, list[bytes]]:
-    """All keys of epochs before `epoch`; and of the last of them with a state: that, and its batches of events, oldest first."""
+    """The places of epochs before `epoch`; and of the last of them with a state: that, and its batches of events, oldest first."""
     states = [key for key in _older(gang, epoch) if key.endswith("/state")]
     if not states:
-        return _older(gang, epoch), None, []
+        return _places(gang, _older(gang, epoch)), None, []
     # The state before the batches: a predecessor that still runs may write a batch, and a state that counts it, in between.
     state = kv_store.get(states[-1])
     events = states[-1].removesuffix("state") + "events/"
     older = _older(gang, epoch)
     batches = [kv_store.get(key) for key in older if key.startswith(events)]
-    return older, state, [batch for batch in batches if batch is not None]
+    return _places(gang, older), state, [batch for batch in batches if batch is not None]
+
+
+def _places(gang: str, keys: list[str]) -> list[str]:
+    """Those below which the keys are, in order."""
+    return sorted({key[: len(_place(gang, 0))] for key in keys})
 
 
 def _older(gang: str, epoch: int) -> list[str]:

@@ -20,6 +20,10 @@ def put_new(key: str) -> bool:
     return not _store()._internal_kv_put(key, b"", overwrite=False, namespace=NAMESPACE)
 
 
+def exists(key: str) -> bool:
+    return bool(_store()._internal_kv_exists(key, namespace=NAMESPACE))
+
+
 def get(key: str) -> bytes | None:
     value: bytes | None = _store()._internal_kv_get(key, namespace=NAMESPACE)
     return value
@@ -35,6 +39,7 @@ def delete_all(prefix: str) -> None:
 
 
 def keys(prefix: str) -> list[str]:
+    """Those that begin with `prefix`. Ray looks at all keys of the cluster for it."""
     return [bytes(key).decode() for key in _store()._internal_kv_list(prefix, namespace=NAMESPACE)]
 
 

@@ -133,18 +133,20 @@ def nodes(members: Sequence[Member]) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def leases_kept(members: Sequence[Member], lease_s: float) -> AsyncIterator[None]:
-    """Sends heartbeats to all ranks so that their leases do not expire during a long repair."""
-    heartbeats = asyncio.get_running_loop().create_task(_send_heartbeats(members, lease_s / 3))
+async def leases_kept(members: Sequence[Member], lease_s: float, at_once: bool = False) -> AsyncIterator[None]:
+    """Sends heartbeats to all ranks so that their leases do not expire during a long repair. `at_once`: they may be about to expire."""
+    heartbeats = asyncio.get_running_loop().create_task(_send_heartbeats(members, lease_s / 3, at_once))
     try:
         yield
     finally:
         heartbeats.cancel()
 
 
-async def _send_heartbeats(members: Sequence[Member], every_s: float) -> None:
+async def _send_heartbeats(members: Sequence[Member], every_s: float, at_once: bool) -> None:
+    wait_s = 0.0 if at_once else every_s
     while True:
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(wait_s)
+        wait_s = every_s
         living = [member.handle for member in members if member.handle is not None and not member.lost]
         await asyncio.gather(*(handle.heartbeat(every_s) for handle in living), return_exceptions=True)
 

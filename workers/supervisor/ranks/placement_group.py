@@ -5,6 +5,7 @@ All names are made from the gang's, so that what is left of a gang is found by i
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from ...messages.gang_spec import GangSpec
@@ -89,7 +90,6 @@ def rearranged(
 
 def make_actor(spec: GangSpec, group: Any, bundle: int, name: str) -> Any:
     """An actor for a rank, or a spare, in its bundle; the one that is there already when a dead supervisor made it."""
-    import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     share = spec.resources
@@ -103,7 +103,15 @@ def make_actor(spec: GangSpec, group: Any, bundle: int, name: str) -> Any:
         "max_restarts": 0,
         "scheduling_strategy": PlacementGroupSchedulingStrategy(group, bundle),
     }
-    return ray.remote(Rank).options(**options).remote(spec.device, spec.entry, spec.lease_s, spec.env)
+    return _actor_class().options(**options).remote(spec.device, spec.entry, spec.lease_s, spec.env)
+
+
+@cache
+def _actor_class() -> Any:
+    """Always the same one: Ray's head keeps each that an actor was made of, 7 kB, for as long as the control plane is connected."""
+    import ray
+
+    return ray.remote(Rank)
 
 
 def find_actor(name: str) -> Any:

@@ -6,13 +6,10 @@ What other placement groups hold is not free. Actors and tasks outside of them a
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...messages.gang_spec import GangSpec
 from ..policies.topology import IMAGE_LABEL, LABELS, MODEL_LABEL, NodeRoom, Place, choose, selectors
-
-#: A row of Ray's `nodes()` or `placement_group_table()`.
-Row = Mapping[str, Any]
+from .group_table import Row, living_groups
 
 
 @dataclass(frozen=True)
@@ -25,11 +22,10 @@ class Choice:
 
 def choose_nodes(spec: GangSpec) -> Choice:
     import ray
-    from ray.util import placement_group_table
 
     nodes = ray.nodes()
     uniform = len({(place_of(node), _model(node), image_of(node)) for node in nodes if node["Alive"]}) <= 1
-    return chosen(spec, nodes, () if uniform else placement_group_table().values())
+    return chosen(spec, nodes, () if uniform else living_groups())
 
 
 def node_places() -> dict[str, Place]:
@@ -55,7 +51,7 @@ def used_by_others(groups: Iterable[Row], gang: str) -> dict[str, Counter[str]]:
     """Node → resource → what the placement groups of other gangs hold of it."""
     used: dict[str, Counter[str]] = defaultdict(Counter)
     for group in groups:
-        if group["state"] != "REMOVED" and group["name"] != gang:
+        if group["name"] != gang:
             for bundle, node in group["bundles_to_node_id"].items():
                 used[str(node)].update(group["bundles"][bundle])
     return used

@@ -128,6 +128,9 @@ async def test_a_journal_is_recalled_without_what_its_state_does_not_count(clust
     assert [event["kind"] for event in again.take(2)] == ["c"]
     again.add("d", {})
     await second.settled()
+    assert second._tidying is not None
+    await second._tidying
+    assert len(written(gang)) == 4 and not written(f"{gang}/000000001"), "two epochs, a batch and a state"
 
     last = Spool(1 << 20)
     assert await Journal(gang, last, bytes).recall() == b"state"

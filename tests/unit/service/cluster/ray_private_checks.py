@@ -15,6 +15,7 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import ClusterError
 from shardyard.service.settings import Settings
 from shardyard.workers.supervisor.journal import kv_store
+from shardyard.workers.supervisor.ranks import group_table
 
 #: Owner of a public name that would replace a private one → the name, and the file that would use it.
 PUBLIC = [
@@ -27,6 +28,8 @@ PUBLIC = [
     (ray, "kv", "workers/supervisor/journal/kv_store.py"),
     (ray.util, "kv", "workers/supervisor/journal/kv_store.py"),
     (ray.experimental, "kv", "workers/supervisor/journal/kv_store.py"),
+    (ray.util, "list_placement_groups", "workers/supervisor/ranks/group_table.py"),
+    (ray.util, "list_named_placement_groups", "workers/supervisor/ranks/group_table.py"),
 ]
 
 
@@ -35,8 +38,8 @@ def test_ray_has_no_public_name_yet(owner: object, name: str, file: str) -> None
     assert not hasattr(owner, name), f"the public API has come: use it. {name}, in {file}"
 
 
-def test_both_files_try_the_same_ray() -> None:
-    assert kv_store.TRIED == ray_private.TRIED and ray.__version__.startswith(ray_private.TRIED)
+def test_all_files_try_the_same_ray() -> None:
+    assert kv_store.TRIED == group_table.TRIED == ray_private.TRIED and ray.__version__.startswith(ray_private.TRIED)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,11 @@ def test_the_private_names_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {field.name for field in node_manager_pb2.PrestartWorkersRequest.DESCRIPTOR.fields}
     assert fields >= {"language", "num_workers", "keep_alive_duration_secs"}
     assert "PrestartWorkers" in vars(node_manager_pb2_grpc.NodeManagerServiceServicer)
-    assert all(hasattr(internal_kv, f"_internal_kv_{name}") for name in ("put", "get", "del", "list"))
+    assert callable(state.GlobalState._gen_placement_group_info) and callable(
+        state.GlobalState._connect_and_get_accessor
+    )
+    assert callable(state.GlobalStateAccessor.get_placement_group_table)
+    assert all(hasattr(internal_kv, f"_internal_kv_{name}") for name in ("put", "get", "del", "list", "exists"))
 
 
 async def test_while_the_service_joins_its_cluster_no_call_joins_another(

@@ -6,10 +6,9 @@ from shardyard.service.cluster.allocations import by_node
 from shardyard.service.schemas.node import Allocation
 
 
-def group(name: str, state: str, *bundles: tuple[dict[str, float], str]) -> dict[str, Any]:
+def group(name: str, *bundles: tuple[dict[str, float], str]) -> dict[str, Any]:
     return {
         "name": name,
-        "state": state,
         "bundles": {number: resources for number, (resources, _) in enumerate(bundles)},
         "bundles_to_node_id": {number: node for number, (_, node) in enumerate(bundles)},
     }
@@ -18,8 +17,8 @@ def group(name: str, state: str, *bundles: tuple[dict[str, float], str]) -> dict
 def test_bundles_are_added_up_by_node_and_gang() -> None:
     rank, gpu = {"CPU": 0.1}, {"GPU": 2.0}
     table = [
-        group("shardyard-job-b-1", "CREATED", (rank, "n1"), (rank, "n2"), (rank, "n1"), (rank, "n1")),
-        group("shardyard-job-a-2", "CREATED", (gpu, "n1")),
+        group("shardyard-job-b-1", (rank, "n1"), (rank, "n2"), (rank, "n1"), (rank, "n1")),
+        group("shardyard-job-a-2", (gpu, "n1")),
     ]
     assert by_node(table) == {
         "n1": [
@@ -30,10 +29,9 @@ def test_bundles_are_added_up_by_node_and_gang() -> None:
     }
 
 
-def test_what_is_gone_or_not_ours_holds_nothing() -> None:
+def test_what_is_not_ours_is_no_gangs() -> None:
     table = [
-        group("shardyard-job-a-1", "REMOVED", ({"CPU": 1.0}, "n1")),
-        group("another-users", "CREATED", ({"CPU": 1.0}, "n1")),
-        group("", "CREATED", ({"CPU": 1.0}, "n1")),
+        group("another-users", ({"CPU": 1.0}, "n1")),
+        group("", ({"CPU": 1.0}, "n1")),
     ]
     assert by_node(table) == {}

@@ -13,15 +13,14 @@ from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.exec_request import Exec, ExecEnd
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor import lifecycle as life
-from shardyard.workers.supervisor import until_answered
 from shardyard.workers.supervisor.event_pump import PumpedEvent, RankLost
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
-from shardyard.workers.supervisor.gang_state import GangState, MergerState, PendingExec, Phase, RankState, SpareState
+from shardyard.workers.supervisor.gang_state import GangState, MergerState, PendingExec, Phase, RankState
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle, begin_each
 from shardyard.workers.supervisor.policies.failures import Failure
-from shardyard.workers.supervisor.ranks import handles, placement, spares
+from shardyard.workers.supervisor.ranks import handles, placement
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 
 
@@ -353,36 +352,6 @@ async def test_a_gang_always_ends_by_its_final_event_which_says_whether_it_had_s
         await lifecycle.run()
     last = spool.take(0)[-1]["data"]
     assert (last["state"], last["reason"], last["message"]) == ("failed", reason, "RuntimeError: no such rank")
-
-
-async def test_a_successor_finds_all_ranks_though_the_cluster_does_not_answer_at_first(
-    monkeypatch: MonkeyPatch,
-) -> None:
-    """Without it the gang would be lost, though its ranks train on."""
-    from ray.exceptions import RaySystemError
-
-    asked: list[str] = []
-
-    def once_silent(name: str, found: Any) -> Any:
-        asked.append(name)
-        if asked.count(name) == 1:
-            raise RaySystemError("the cluster does not answer")
-        return found
-
-    monkeypatch.setattr(until_answered, "AGAIN_S", 0.0)
-    monkeypatch.setattr(life, "find_actor", lambda name: once_silent(name, Reserving()))
-    monkeypatch.setattr(spares, "find_actor", lambda name: once_silent(name, Reserving()))
-    monkeypatch.setattr(placement, "existing", lambda spec: once_silent(spec.name, "placed"))
-    spec, spool = GangSpec("shardyard-a-1", {}, 2, spares=1), Spool(1 << 20)
-    ranks = [RankState(rank, name=f"rank-{rank}", exited=True) for rank in range(2)]
-    state = GangState(phase="repairing", ranks=ranks, spares=[SpareState(2, "spare", "node-a")])
-    gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
-    async with asyncio.timeout(PATIENCE_S):
-        await Lifecycle(gang).adopt()
-    assert not any(member.lost or member.handle is None for member in gang.members)
-    assert gang.placement.group == "placed" and [spare.node for spare in gang.spares.all] == ["node-a"]
-    assert asked == [name for name in ("rank-0", "rank-1", "spare", spec.name) for _ in range(2)]
-    await gang.spares.end()
 
 
 async def test_an_order_has_one_task_which_is_forgotten_when_it_was_reported() -> None:

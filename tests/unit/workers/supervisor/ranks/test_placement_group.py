@@ -1,8 +1,14 @@
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.rank.actor import Rank
+from shardyard.workers.supervisor.ranks import placement_group
 from shardyard.workers.supervisor.ranks.placement_group import (
     elsewhere,
+    make_actor,
     placement,
     rank_name,
     rearranged,
@@ -55,3 +61,43 @@ def test_a_tensor_group_that_is_not_lost_whole_keeps_its_bundle() -> None:
     nodes = {0: "b", 1: "a", 2: "a"}
     assert rearranged(2, [0, 1, 2], [0, 2, 3], nodes) == [0, 1, 2]
     assert rearranged(2, [0, 1, 2], [0, 1, 2, 3], nodes) == [1, 0, 2]
+
+
+class ActorClass:
+    """What `ray.remote` makes of a class. Ray's head keeps each of which an actor was made."""
+
+    def __init__(self, made_of: Any) -> None:
+        self.made_of = made_of
+        self.names: list[str] = []
+
+    def options(self, name: str, **_: Any) -> "ActorClass":
+        self.names.append(name)
+        return self
+
+    def remote(self, *_: Any) -> Any:
+        return self
+
+
+@pytest.fixture
+def no_actor_class() -> Iterator[None]:
+    placement_group._actor_class.cache_clear()
+    yield
+    placement_group._actor_class.cache_clear()
+
+
+@pytest.mark.usefixtures("no_actor_class")
+def test_all_actors_are_of_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's head keeps each class for days, and looks at all that it keeps when it is asked for a list of keys."""
+    import ray
+
+    classes: list[ActorClass] = []
+
+    def remote(made_of: Any) -> ActorClass:
+        classes.append(ActorClass(made_of))
+        return classes[-1]
+
+    monkeypatch.setattr(ray, "remote", remote)
+    for rank in range(4):
+        make_actor(GangSpec("shardyard-a-1", {}, 4), object(), rank, f"rank-{rank}")
+    [made] = classes
+    assert made.made_of is Rank and made.names == [f"rank-{rank}" for rank in range(4)]

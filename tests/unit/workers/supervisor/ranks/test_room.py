@@ -1,9 +1,20 @@
 from dataclasses import replace
 from typing import Any
 
+from pytest import MonkeyPatch
+
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.policies.topology import Place
-from shardyard.workers.supervisor.ranks.room import Choice, chosen, image_of, place_of, room, used_by_others
+from shardyard.workers.supervisor.ranks import room as rooms
+from shardyard.workers.supervisor.ranks.room import (
+    Choice,
+    choose_nodes,
+    chosen,
+    image_of,
+    place_of,
+    room,
+    used_by_others,
+)
 
 GANG = GangSpec("shardyard-a-1", {}, 8, 4, "cuda")
 
@@ -14,17 +25,16 @@ def node(name: str, gpus: float, domain: str = "", alive: bool = True, **labels:
     return {"NodeID": name, "Alive": alive, "Resources": {"GPU": gpus, "CPU": 8.0} if gpus else {}, "Labels": known}
 
 
-def group(name: str, bundles: dict[int, float], where: dict[int, str], state: str = "CREATED") -> dict[str, Any]:
+def group(name: str, bundles: dict[int, float], where: dict[int, str]) -> dict[str, Any]:
     """A row of Ray's table of placement groups."""
     sizes = {bundle: {"GPU": gpus} for bundle, gpus in bundles.items()}
-    return {"name": name, "state": state, "bundles": sizes, "bundles_to_node_id": where}
+    return {"name": name, "bundles": sizes, "bundles_to_node_id": where}
 
 
 def test_a_nodes_room_is_what_no_other_gang_holds() -> None:
     others = [
         group("shardyard-b-1", {0: 2.0, 1: 2.0}, {0: "n", 1: "m"}),
         group("shardyard-a-1", {0: 4.0}, {0: "n"}),
-        group("shardyard-c-1", {0: 4.0}, {0: "n"}, "REMOVED"),
     ]
     used = used_by_others(others, "shardyard-a-1")
     assert used["n"] == {"GPU": 2.0}
@@ -85,3 +95,20 @@ def test_a_required_domain_without_room_is_not_possible_yet() -> None:
     nodes = [node("n", 4, "a"), node("m", 4, "b")]
     assert chosen(replace(GANG, within="domain"), nodes, []) == Choice(possible=False)
     assert chosen(GANG, nodes[:1], []) == Choice([{}, {}]), "nodes may still come"
+
+
+def test_only_groups_that_live_are_read_and_none_where_all_nodes_are_alike(monkeypatch: MonkeyPatch) -> None:
+    import ray
+
+    reads: list[str] = []
+
+    def living() -> list[dict[str, Any]]:
+        reads.append("groups")
+        return [group("another-users", {0: 8.0}, {0: "n"})]
+
+    nodes = [node("n", 8, "a"), node("m", 8, "b")]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(rooms, "living_groups", living)
+    assert choose_nodes(GANG).selectors == [{"ray.io/gpu-domain": "b"}] * 2 and reads == ["groups"]
+    nodes = [node("n", 8), node("m", 8)]
+    assert choose_nodes(GANG) == Choice([{}, {}]) and reads == ["groups"]
