@@ -42,8 +42,8 @@ print(time.process_time() - processor)
 def seconds(how: str) -> tuple[float, float]:
     """Processor seconds of the program and of the trainer process."""
 
-    def take(blocks: list[MetricBlock]) -> None:
-        to_json(MetricsEvent(rank=0, generation=1, blocks=tuple(blocks)))
+    def take(blocks: list[MetricBlock], restarts: int) -> None:
+        to_json(MetricsEvent(rank=0, generation=1, restarts=restarts, blocks=tuple(blocks)))
 
     with listening(take) as agents:
         began = time.process_time()

@@ -83,7 +83,7 @@ _REASON: Final = 64
 _METRICS_DROPPED: Final = "metrics_dropped"
 #: Incidents among which one of the same cause is looked for.
 _LATEST: Final = 100
-#: More than the generations of an attempt: runs of a program are numbered by both.
+#: More than the generations of an attempt, also times the restarts in each: runs of a program are numbered by all.
 _GENERATIONS: Final = 1 << 32
 #: Weight of the newest step's time in the moving average that predicts the remaining time.
 _NEWEST = 0.1
@@ -283,7 +283,8 @@ class _Batch:
         return {**row, "attempt": self.attempt, "ts": ts, "skipped": bool(event.skipped)}
 
     def _take_metrics(self, event: MetricsEvent) -> None:
-        run = self.attempt * _GENERATIONS + event.generation
+        most = metric_block.MOST_RESTARTS
+        run = self.attempt * _GENERATIONS + event.generation * (most + 1) + min(event.restarts, most)
         for name, points in (column for block in event.blocks for column in metric_block.columns(block)):
             self.metrics.setdefault(name, []).extend((run, step, value) for step, value in points)
 

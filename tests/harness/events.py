@@ -16,7 +16,7 @@ def whole_event(kind: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def logged(
-    points: Mapping[str, Sequence[tuple[int, float | None]]], rank: int = 0, generation: int = 1
+    points: Mapping[str, Sequence[tuple[int, float | None]]], rank: int = 0, generation: int = 1, restarts: int = 0
 ) -> tuple[str, Any]:
     """The event of values that a program logged: by name the pairs of step and value, None for one that is not finite."""
     blocks = [
@@ -25,7 +25,8 @@ def logged(
         )
         for name, pairs in points.items()
     ]
-    return "metrics", to_json(MetricsEvent(rank=rank, generation=generation, blocks=tuple(blocks)))
+    event = MetricsEvent(rank=rank, generation=generation, blocks=tuple(blocks), restarts=restarts)
+    return "metrics", to_json(event)
 
 
 def _float(value: float | None) -> float:

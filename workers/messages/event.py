@@ -79,10 +79,10 @@ __all__ = [
 ]
 
 #: Version of the JSON of all events. Version 2 adds `metrics`, version 3 `system`, `artifacts`, `files`, `profile` and `exec`, version 4
-#: `preflight`. In version 4 `unigram_loss` may be null. Version 5 adds a plan's `capability`.
-VERSION: Final = 5
+#: `preflight`. In version 4 `unigram_loss` may be null. Version 5 adds a plan's `capability`, version 6 the `restarts` of `metrics`.
+VERSION: Final = 6
 #: Versions that this one reads: every kind of theirs is one of this version.
-READABLE: Final = frozenset({1, 2, 3, 4, 5})
+READABLE: Final = frozenset({1, 2, 3, 4, 5, 6})
 
 _FROM_GANG: Final = (
     StateEvent,

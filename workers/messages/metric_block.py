@@ -19,6 +19,8 @@ MOST_NAME: Final = 200
 MOST_NAMES: Final = 1000
 #: Steps are below this.
 MOST_STEP: Final = 2**53
+#: Restarts of ranks by their own launcher are counted up to this.
+MOST_RESTARTS: Final = 4095
 #: The key of a line by which a program without this package logs: `{"shardyard": {"acc": 0.9}, "step": 3}`. Also as Python prints it.
 _KEY: Final = re.compile(r"""["']shardyard["']\s*:""")
 #: Characters of a line that cannot be used, for the message about it.

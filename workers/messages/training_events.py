@@ -327,6 +327,8 @@ class MetricsEvent(Event):
     """Generation of the gang. Values of a later one replace those of earlier ones from its first step on."""
     blocks: tuple[MetricBlock, ...]
     """The values, in order."""
+    restarts: int = 0
+    """How often torchrun had started the ranks again in this generation. Values after a restart replace earlier ones, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

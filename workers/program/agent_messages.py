@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..messages.event import read
+from ..messages.metric_block import MOST_RESTARTS
 from ..messages.rank_event import FailedEvent
 from ..thread_stacks import MOST_FRAMES, MOST_THREADS
 
@@ -28,6 +29,14 @@ def checked_hello(line: bytes) -> tuple[int, dict[str, Any]]:
     if isinstance(pid, bool) or not isinstance(pid, int) or not 0 < pid <= _MOST_PID:
         raise ValueError(f"{ascii(pid)[:80]} is no process id")
     return pid, hello
+
+
+def checked_restarts(hello: Mapping[str, Any]) -> int:
+    """How often its launcher had started the ranks again before this process, up to `MOST_RESTARTS`. Raises TypeError."""
+    restarts = hello.get("restarts", 0)
+    if isinstance(restarts, bool) or not isinstance(restarts, int):
+        raise TypeError
+    return max(0, min(restarts, MOST_RESTARTS))
 
 
 def checked_failure(sent: Mapping[str, Any]) -> FailedEvent:

@@ -6,6 +6,7 @@
 import contextlib
 import errno
 import json
+import math
 import os
 import secrets
 import socket
@@ -15,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import psutil
@@ -25,8 +25,9 @@ from ..messages.metric_block import MetricBlock, checked
 from ..messages.rank_event import FailedEvent
 from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
-from .agent_messages import MOST_HELLO, checked_answer, checked_failure, checked_hello
+from .agent_messages import MOST_HELLO, checked_answer, checked_failure, checked_hello, checked_restarts
 from .artifact_uploads import ArtifactUploads
+from .process_failures import ProcessFailures
 from .rank_request import AGAIN_S
 from .recorders import Recorders
 
@@ -40,14 +41,11 @@ END_S: Final = 60.0
 ASKED_S: Final = 2.0
 #: Maximum bytes of a line: of the dumps of two recorders with 2,000 collectives each.
 MOST_BYTES: Final = 64 << 20
-#: Maximum number of exceptions of a program's processes that are kept, each of up to `MOST_HELLO` bytes.
-MOST_FAILURES: Final = 100
 #: Errors of a process that has no room for one more connection, and seconds until the next try.
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_ROOM_S: Final = 0.2
-#: How a program ended, for the trainer processes that wait for it.
-FAILED: Final = b"failed"
-DONE: Final = b"done"
+#: How a program ended, for the trainer processes that wait for it: when it failed, by the node's `time.monotonic`; infinity if it did not.
+_FAILED_AT: Final = struct.Struct("d")
 #: Struct of SO_PEERCRED: process, user, group.
 _PEER: Final = struct.Struct("3i")
 
@@ -57,6 +55,8 @@ REQUEST_S: Final = 3600.0
 Status = dict[str, Any]
 #: Answers a request about checkpoints, with the descriptors that came with it.
 OnRequest = Callable[[dict[str, Any], list[int]], dict[str, Any]]
+#: Takes what a process logs, and how often its launcher had started the ranks again.
+OnLogged = Callable[[list[MetricBlock], int], None]
 
 
 class _Followed(NamedTuple):
@@ -72,7 +72,7 @@ class Agents:
 
     def __init__(
         self,
-        on_metrics: Callable[[list[MetricBlock]], None],
+        on_metrics: OnLogged,
         on_request: OnRequest | None = None,
         artifacts: ArtifactUploads | None = None,
         numbered: Sequence[int] = (),
@@ -94,21 +94,24 @@ class Agents:
         self._listener.listen(64)
         self._connections: dict[int, socket.socket] = {}  # by the process's id
         self._drivers: dict[int, socket.socket] = {}  # of Ray, which join no group
-        self._failures: dict[int, FailedEvent] = {}
+        self._failures = ProcessFailures()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, name="reports of the program", daemon=True)
         self._thread.start()
 
-    def failures(self) -> dict[int, FailedEvent]:
-        """The exceptions that ended processes, by their ids, in order. Call it when the program has ended: nothing is accepted any more."""
-        self.finish()
-        return dict(self._failures)
+    def failures(self, at: float, main: int | None = None) -> dict[int, FailedEvent]:
+        """The exceptions that can be why the program ended at this time, by the ids of their processes, in order.
 
-    def release(self, *, failed: bool) -> None:
-        """Let the trainer processes go that wait for the program's end (`ended`)."""
+        `main`: the program's main process. Call it when the program has ended: nothing is accepted any more.
+        """
+        self.finish()
+        return self._failures.causes(at, main)
+
+    def release(self, failed_at: float | None) -> None:
+        """Let the trainer processes go that wait for the program's end (`failure_time`). `failed_at`: when it failed; None: it did not."""
         for connection in self._waiting:
             with contextlib.suppress(OSError), connection:
-                connection.sendall(FAILED if failed else DONE)
+                connection.sendall(_FAILED_AT.pack(math.inf if failed_at is None else failed_at))
 
     def finish(self) -> None:
         """When the program has ended: take what it had sent. Nothing is accepted any more.
@@ -187,14 +190,18 @@ class Agents:
         line, rest = _line(connection, bytearray(), time.monotonic() + HELLO_S, MOST_HELLO)
         pid, hello = checked_hello(line)
         if "failed" in hello:
-            self._keep(pid, checked_failure(hello["failed"]))
-            connection.close()
+            failure = self._failures.add(pid, checked_failure(hello["failed"]))
+            if failure is None:
+                connection.close()
+            else:
+                self._follow(connection, partial(failure.wait, connection), ASKED_S)
             return
         if "waits" in hello:
             self._waiting.append(connection)
             return
         if "metrics" in hello:
-            self._follow(connection, partial(self._take_metrics, connection, rest), END_S)
+            take = partial(self._take_metrics, connection, rest, checked_restarts(hello))
+            self._follow(connection, take, END_S)
             return
         if "request" in hello:
             self._follow(connection, partial(self._take_request, connection), ASKED_S)
@@ -213,12 +220,6 @@ class Agents:
                 known.pop(other).close()
             known[pid] = connection
 
-    def _keep(self, pid: int, failure: FailedEvent) -> None:
-        """Keep the first exception, which is often the cause, and the newest ones, of which one is the main process's."""
-        if len(self._failures) >= MOST_FAILURES:
-            del self._failures[next(islice(self._failures, 1, None))]
-        self._failures[pid] = failure
-
     def _follow(self, connection: socket.socket, take: Callable[[], None], end_s: float) -> None:
         """Take what a process logs or asks, on a thread, until one of both has ended."""
 
@@ -232,14 +233,14 @@ class Agents:
         self._followed = [one for one in self._followed if one.thread.is_alive()]
         self._followed.append(_Followed(thread, connection, end_s))
 
-    def _take_metrics(self, connection: socket.socket, buffer: bytearray) -> None:
+    def _take_metrics(self, connection: socket.socket, buffer: bytearray, restarts: int) -> None:
         """Take the lines of a process that logs, until it ends. A line that is not understood is left out."""
         with contextlib.suppress(OSError):
             while True:
                 *lines, rest = buffer.split(b"\n")
                 for line in lines:
                     with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-                        self._on_metrics([checked(block) for block in json.loads(line)])
+                        self._on_metrics([checked(block) for block in json.loads(line)], restarts)
                 buffer = rest
                 _receive(connection, buffer)
 
@@ -275,8 +276,10 @@ class Agents:
         return any(time.monotonic() - began < REQUEST_S for began in list(self._requests.values()))
 
 
-def ended(name: str, stays: Callable[[], bool], look_s: float) -> bool:
-    """Wait, while `stays`, for the end of a program that the trainer process at this socket has started. Returns whether it failed.
+def failure_time(name: str, stays: Callable[[], bool], look_s: float) -> float | None:
+    """Wait, while `stays`, for the end of a program that the trainer process at this socket has started.
+
+    Returns when it failed, by `time.monotonic`; None if it did not.
 
     A connection that ends without an answer was closed because its first line came late, on a node that stands still: another one waits.
     """
@@ -285,11 +288,12 @@ def ended(name: str, stays: Callable[[], bool], look_s: float) -> bool:
             try:
                 connection.connect("\0" + name)
             except ConnectionError:
-                return False  # it is gone, which its own actor reports
+                return None  # it is gone, which its own actor reports
             if answer := _end(connection, stays, look_s):
-                return answer == FAILED
+                failed_at: float = _FAILED_AT.unpack(answer)[0]
+                return failed_at if math.isfinite(failed_at) else None
         time.sleep(AGAIN_S)
-    return False
+    return None
 
 
 def _end(connection: socket.socket, stays: Callable[[], bool], look_s: float) -> bytes:
@@ -299,13 +303,13 @@ def _end(connection: socket.socket, stays: Callable[[], bool], look_s: float) ->
         connection.settimeout(look_s)
         while stays():
             with contextlib.suppress(TimeoutError):
-                return connection.recv(len(FAILED))
+                return connection.recv(_FAILED_AT.size)
     return b""
 
 
 @contextmanager
 def listening(
-    on_metrics: Callable[[list[MetricBlock]], None],
+    on_metrics: OnLogged,
     on_request: OnRequest | None = None,
     artifacts: ArtifactUploads | None = None,
     numbered: Sequence[int] = (),

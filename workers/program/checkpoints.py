@@ -15,16 +15,13 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal
 
 from . import rank_request
+from .launcher_restarts import launcher_restarts
 from .report_socket import LOCAL, socket_name
 
 #: Variable that names the folder in which a state is written before it is saved. The file has no name there.
 STAGING: Final = "SHARDYARD_STAGING"
 #: File of a state.
 STATE: Final = "state.pt"
-#: Variables of torchrun: how often it has started its ranks again, which each of several counts for itself, and how many there are.
-#: Where the job starts each rank itself they are constant.
-RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
-LAUNCHERS: Final = "GROUP_WORLD_SIZE"
 
 
 class CheckpointFailed(RuntimeError):
@@ -133,14 +130,9 @@ def _send(request: dict[str, Any], folder: str | os.PathLike[str], *handles: int
         found = answer(Path(folder).absolute(), request, list(handles))
     else:
         try:
-            found = rank_request.answer(name, request | {"restarts": _restarts()}, handles)
+            found = rank_request.answer(name, request | {"restarts": launcher_restarts(os.environ)}, handles)
         except (OSError, ValueError) as error:
             raise CheckpointFailed(f"the rank's own process does not answer ({error!r}); it may be ending.") from error
     if "error" in found:
         raise CheckpointFailed(found["error"])
     return found
-
-
-def _restarts() -> int:
-    text = os.environ.get(RESTARTS, "") if os.environ.get(LAUNCHERS) == "1" else ""
-    return int(text) if text.isdecimal() else 0

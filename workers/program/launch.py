@@ -41,7 +41,7 @@ from ..process_stat import state_of
 from ..trainer.event_outbox import EmitEvent
 from ..trainer.instruments import Instruments
 from ..trainer.process_groups import name_interface
-from .agents import Agents, ended, listening
+from .agents import Agents, failure_time, listening
 from .artifact_uploads import ArtifactUploads
 from .checkpoint_service import answering
 from .environment import environment, of_driver, of_node, of_rank
@@ -96,13 +96,15 @@ def run_program(run: dict[str, Any], coords: RankAssignment, emit: EmitEvent, in
         program = Program.from_json(run)
     store = _store(coords)
     on_metrics = partial(_emit_metrics, coords, emit)
+    # Without a launcher of their own, the ranks' count is that of the generations.
+    on_logged = on_metrics if program.per_node else lambda blocks, _: on_metrics(blocks)
     numbered = numbered_ranks(program, store, coords)
     rank = numbered.index(coords.rank)  # as the program has it
     meeting = RankMeeting(store, rank, coords.world_size, lambda: instruments.stop_request() != StopRequest.NO)
     uploads = _uploads(program, store, coords, emit)
     with (
         answering(program, meeting, emit) as service,
-        listening(on_metrics, RayTrainService(program, service, meeting, emit).answer, uploads, numbered) as agents,
+        listening(on_logged, RayTrainService(program, service, meeting, emit).answer, uploads, numbered) as agents,
         ExitStack() as served,
     ):
         reports = _Reports(agents, on_metrics, uploads, store, served)
@@ -149,7 +151,8 @@ def _lead(
     emit(ProgramStartedEvent.kind, to_json(ProgramStartedEvent(pid=process.pid)))
     with following(_events(program, start), os.getpid(), since, reports.on_metrics):
         asked = _wait(process, instruments, start.ray)
-    failures = agents.failures()
+        ended_at = time.monotonic()
+    failures = agents.failures(ended_at, process.pid)
     failed = asked == StopRequest.NO and process.returncode != 0
     _flush(reports, instruments, failed=failed)
     if start.ray is not None:
@@ -158,7 +161,7 @@ def _lead(
                 start.ray.blame()
         finally:
             start.ray.end(failed=failed)
-    agents.release(failed=failed)
+    agents.release(ended_at if failed else None)
     if asked != StopRequest.NO:
         emit(StoppedEvent.kind, to_json(StoppedEvent(step=0)))
     elif failed:
@@ -179,12 +182,13 @@ def _attend(program: Program, start: Start, cluster: RayCluster, reports: _Repor
     try:
         with following(_events(program, start), os.getpid(), time.time(), reports.on_metrics):
             failed = cluster.attend(lambda: instruments.stop_request() != StopRequest.NO)
+            ended_at = time.monotonic()
     except RayNodeFailed:
         lost = True
         raise
     finally:
         _flush(reports, instruments, failed=lost)
-    agents.release(failed=failed)
+    agents.release(ended_at if failed else None)
 
 
 def _events(program: Program, start: Start) -> Path | None:
@@ -196,8 +200,8 @@ def _follow(leader: str, reports: _Reports, emit: EmitEvent, instruments: Instru
     """Wait for the end of the program that the first rank of this node runs. Raises ProgramFailed if this rank's process made it fail."""
     agents = reports.agents
     instruments.heartbeat.report = lambda: {"state": state_of(os.getpid())} | agents.status(os.getpid())
-    program_failed = ended(leader, _stays(instruments), LOOK_S)
-    failures = list(agents.failures().values()) if program_failed else []
+    failed_at = failure_time(leader, _stays(instruments), LOOK_S)
+    failures = [] if failed_at is None else list(agents.failures(failed_at).values())
     agents.finish()
     _flush(reports, instruments, failed=bool(failures))
     if failures:
@@ -266,8 +270,8 @@ def _flush(reports: _Reports, instruments: Instruments, *, failed: bool = False)
     uploads.flush(lambda: instruments.stop_request() == StopRequest.STOP, is_hurried)
 
 
-def _emit_metrics(coords: RankAssignment, emit: EmitEvent, blocks: list[MetricBlock]) -> None:
-    event = MetricsEvent(rank=coords.rank, generation=coords.generation, blocks=tuple(blocks))
+def _emit_metrics(coords: RankAssignment, emit: EmitEvent, blocks: list[MetricBlock], restarts: int = 0) -> None:
+    event = MetricsEvent(rank=coords.rank, generation=coords.generation, restarts=restarts, blocks=tuple(blocks))
     emit(event.kind, to_json(event))
 
 

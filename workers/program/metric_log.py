@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Final, SupportsFloat, cast
 
 from ..messages.metric_block import check_name, check_step, packed
+from .launcher_restarts import launcher_restarts
 from .report_socket import socket_name
 
 #: It needs torch, which a program of the user's own need not have.
@@ -33,7 +34,8 @@ def log(values: Mapping[str, SupportsFloat], step: int | None = None, *, per_ran
 
     `values`: name → number, or a tensor of one element, whose value a GPU is waited for. `step`: None counts the calls of this process.
     Values of several ranks at one step are one point, with their mean, lowest and highest. `per_rank`: a curve for each rank instead.
-    A step that is logged again after a restart replaces the earlier one. Raises ValueError, TypeError for what is no number.
+    A step that is logged again after a restart by the job, or on one node by torchrun, replaces the earlier one.
+    Raises ValueError, TypeError for what is no number.
 
     In a model of a training job the step is the one that is trained, and its micro-batches and ranks are one mean.
     """
@@ -149,7 +151,8 @@ class MetricLog:
             self._connection = socket.socket(socket.AF_UNIX)
             self._connection.settimeout(_SEND_S)
             self._connection.connect(f"\0{socket_name(os.environ)}")
-            self._connection.sendall(json.dumps({"pid": os.getpid(), "metrics": True}).encode() + b"\n")
+            hello = {"pid": os.getpid(), "metrics": True, "restarts": launcher_restarts(os.environ)}
+            self._connection.sendall(json.dumps(hello).encode() + b"\n")
         return self._connection
 
 

@@ -102,6 +102,7 @@ def _import_own_sitecustomize() -> None:
 
 def _report_exceptions(name: str) -> None:
     usual = sys.excepthook
+    connected: list[int] = []  # processes, to their ends, by which the trainer process sees that they have ended
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         usual(kind, error, trace)
@@ -111,10 +112,14 @@ def _report_exceptions(name: str) -> None:
         root = _raised_in_worker(error)
         failure = {"type": type(root).__name__, "message": _end_of(_text_of(root)), "traceback": _end_of(text)}
         try:
-            with _connected(name, {"failed": failure}):
-                pass
+            connection = _connected(name, {"failed": failure})
         except (OSError, ValueError):
             return  # the program's own report is in its log
+        if os.getpid() in connected:  # the program calls the hook
+            connection.close()
+        else:
+            connected.append(os.getpid())
+            connection.detach()
 
     sys.excepthook = hook
 

@@ -16,12 +16,13 @@ from shardyard.service.store import logged_metrics
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.packing import metric_curve
+from shardyard.workers.messages.metric_block import MOST_RESTARTS
 
 from ..gang_events import Events, event_batch, state, step
 
 
-def loss(*steps: int, value: float = 1.0, generation: int = 1, rank: int = 0) -> tuple[str, Any]:
-    return logged({"loss": [(step, value) for step in steps]}, rank, generation)
+def loss(*steps: int, value: float = 1.0, generation: int = 1, rank: int = 0, restarts: int = 0) -> tuple[str, Any]:
+    return logged({"loss": [(step, value) for step in steps]}, rank, generation, restarts)
 
 
 async def curve_of(store: Store, job: Job, name: str = "loss", **wanted: Any) -> dict[int, float | None]:
@@ -46,6 +47,25 @@ async def test_a_batch_that_comes_again_changes_nothing(store: Store, placed: tu
         7.0,
         4,
     )
+
+
+@POSTGRESQL_IN_FULL
+async def test_what_ranks_log_again_after_a_restart_by_torchrun_replaces(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    """A generation is newer than all restarts of the one before."""
+    job, lease = placed
+    batch = event_batch(
+        loss(*range(100), value=5.0),
+        loss(*range(20), value=0.5, restarts=1),
+        loss(99, value=7.0),
+        loss(9, 10, value=3.0, restarts=MOST_RESTARTS + 5),
+        loss(10, value=2.0, generation=2),
+    )
+    await ingest(store, lease, 1, batch[:3])
+    assert await curve_of(store, job) == dict.fromkeys(range(20), 0.5)
+    await ingest(store, lease, 1, batch)
+    assert await curve_of(store, job) == dict.fromkeys(range(9), 0.5) | {9: 3.0, 10: 2.0}
 
 
 @POSTGRESQL_IN_FULL

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,9 +21,9 @@ from harness.patience import PATIENCE_S
 from shardyard.workers.messages.metric_block import MetricBlock, packed
 from shardyard.workers.messages.rank_event import FailedEvent
 from shardyard.workers.program import agents as module
-from shardyard.workers.program import rank_request
+from shardyard.workers.program import process_failures, rank_request
 from shardyard.workers.program.agent_messages import MOST_HELLO
-from shardyard.workers.program.agents import Agents, ended, facts_of, listening
+from shardyard.workers.program.agents import Agents, facts_of, failure_time, listening
 from shardyard.workers.program.python_agent import sitecustomize
 from shardyard.workers.thread_stacks import MOST_THREADS
 
@@ -49,15 +50,17 @@ def test_the_main_process_is_believed_before_others() -> None:
         for pid, text in ((7, "of a worker"), (8, "of the program")):
             failed = {"type": "ValueError", "message": text, "traceback": "t"}
             hello(agents, pid=pid, failed=failed).close()
-        assert agents.failures()[8] == FailedEvent(type="ValueError", message="of the program", traceback="t")
+        assert agents.failures(time.monotonic())[8] == FailedEvent(
+            type="ValueError", message="of the program", traceback="t"
+        )
 
 
 def test_of_many_exceptions_the_first_and_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_FAILURES", 3)
+    monkeypatch.setattr(process_failures, "MOST_FAILURES", 3)
     with listening(print) as agents:
         for pid in range(1, 7):
             hello(agents, pid=pid, failed={"type": "E", "message": "m", "traceback": ""}).close()
-        assert list(agents.failures()) == [1, 5, 6]
+        assert list(agents.failures(time.monotonic())) == [1, 5, 6]
 
 
 def test_connections_of_processes_that_have_ended_are_closed() -> None:
@@ -69,7 +72,7 @@ def test_connections_of_processes_that_have_ended_are_closed() -> None:
         for pid in (*ended, os.getpid()):
             stack.enter_context(hello(agents, pid=pid))
         hello(agents, pid=1, failed={"type": "E", "message": "m", "traceback": ""}).close()
-        assert list(agents.failures()) == [1]  # all before it have been taken
+        assert list(agents.failures(time.monotonic())) == [1]  # all before it have been taken
         assert list(agents._connections) == [os.getpid()]
 
 
@@ -91,6 +94,8 @@ def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:
             b"[" * 100_000 + b"\n",
             b'{"pid": 1, "failed": {"type": "E", "message": "m"}}\n',
             b'{"pid": 1, "artifacts": true}\n',
+            b'{"pid": 1, "metrics": true, "restarts": "1"}\n',
+            b'{"pid": 1, "metrics": true, "restarts": 1.5}\n',
             b'{"pid": 1, "padding": "' + b"x" * MOST_HELLO + b'"}\n',
             b'{"pid": 1, "failed": 3}\n',
             b'{"pid": 1, "failed": {"type": 1}}\n',
@@ -104,7 +109,7 @@ def test_nonsense_is_dropped_and_the_next_report_is_heard() -> None:
         with hello(agents), hello(agents, driver=True), hello(agents, records=True):  # looks at those that are known
             failed = {"type": "E", "message": "m", "traceback": "", "step": 1, "facts": {"rank": 1 << 70}}
             hello(agents, pid=9, failed=failed).close()
-            assert agents.failures() == {9: FailedEvent(type="E", message="m", traceback="")}
+            assert agents.failures(time.monotonic()) == {9: FailedEvent(type="E", message="m", traceback="")}
 
 
 def test_a_process_without_a_group_is_at_work_and_a_silent_one_has_no_phase(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +256,7 @@ def test_the_last_metrics_are_taken_however_late_and_no_process_that_lives_on_is
     monkeypatch.setattr(module, "ASKED_S", 0.0)
     go_on, taken = threading.Event(), list[MetricBlock]()
 
-    def take(blocks: list[MetricBlock]) -> None:
+    def take(blocks: list[MetricBlock], _: int) -> None:
         assert go_on.wait(PATIENCE_S)
         taken.extend(blocks)
 
@@ -285,7 +290,7 @@ def test_a_moment_without_descriptors_does_not_end_the_reports(monkeypatch: pyte
     monkeypatch.setattr(socket.socket, "accept", accept)
     with listening(print) as agents:
         hello(agents, pid=9, failed={"type": "E", "message": "m", "traceback": ""}).close()
-        assert list(agents.failures()) == [9] and not errors
+        assert list(agents.failures(time.monotonic())) == [9] and not errors
 
 
 def test_a_request_gets_its_answer_and_counts_as_progress_until_then(tmp_path: Path) -> None:
@@ -351,13 +356,13 @@ def test_a_wait_for_the_end_of_a_program_outlives_connections_whose_first_line_c
 
     monkeypatch.setattr(module, "checked_hello", checked)
     with listening(print) as agents, ThreadPoolExecutor(1) as pool:
-        failed = pool.submit(ended, agents.name, lambda: True, 0.01)
+        failed = pool.submit(failure_time, agents.name, lambda: True, 0.01)
         while not agents._waiting:
             assert not failed.done(), "the program has not ended"
-        agents.release(failed=True)
-        assert failed.result(PATIENCE_S)
+        agents.release(12.5)
+        assert failed.result(PATIENCE_S) == 12.5
         agents.close()
-        assert not ended(agents.name, lambda: True, 0.01), (
+        assert failure_time(agents.name, lambda: True, 0.01) is None, (
             "its actor reports the end of the process that has started the program"
         )
 

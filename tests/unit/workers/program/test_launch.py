@@ -132,6 +132,7 @@ def _rank(
     except ProgramFailed as error:
         failed = error.failed
     result = {"kinds": [kind for kind, _ in events], "failed": failed, "status": statuses[-1] if statuses else None}
+    result["restarts"] = [data.get("restarts", 0) for kind, data in events if kind == "metrics"]
     store.set(f"done/{rank}", "")
     store.wait([f"done/{other}" for other in range(world)])
     del kept  # rank 0's store, which the other's program may use until then
@@ -488,11 +489,30 @@ shardyard.checkpoint(part, 1, ranks="all")
     assert {rank: [*paths] for rank, paths in saved.parts.items()} == {0: ["0"], 1: ["1"], 2: ["2"]}
 
 
+@pytest.mark.parametrize(("launcher", "known"), [(("-B",), [0, 1]), ((), [0])])
+def test_what_is_logged_has_the_restarts_of_a_launcher(
+    launcher: tuple[str, ...], known: list[int], tmp_path: Path
+) -> None:
+    """Where the job starts the ranks itself, their count is that of the generation."""
+    script = """
+import os, shardyard, subprocess, sys
+if "RANK" in os.environ:
+    shardyard.log({"x": 1}, step=1)
+else:  # there is no launcher: it is one
+    for restarts in ("0", "1"):
+        env = os.environ | {"RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": restarts}
+        subprocess.run([sys.executable, *sys.argv], env=env, check=True)
+"""
+    (rank,) = run(script, tmp_path, world=1, launcher=launcher)
+    assert rank["failed"] is None and rank["restarts"] == known
+
+
 @pytest.mark.full
 def test_ranks_that_torchrun_starts_again_continue_from_the_newest_checkpoint(tmp_path: Path) -> None:
     script = """
 import os, pathlib, shardyard, sys
 rank, root = os.environ["RANK"], pathlib.Path(sys.argv[1])
+shardyard.log({"x": 1}, step=1)
 saved = shardyard.resume()
 if saved is None:
     (root / rank).touch()
@@ -505,6 +525,7 @@ if saved is None:
     ranks = run(script, tmp_path, launcher=(*TORCHRUN, "--max-restarts", "1"))
     assert not any(one["failed"] for one in ranks)
     assert all((tmp_path / f"from-5-{rank}").exists() for rank in range(2))
+    assert [one["restarts"] for one in ranks] == [[0, 1], [0, 1]]
 
 
 @pytest.mark.full

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.messages.metric_block import MetricBlock, columns, packed
+from shardyard.workers.messages.metric_block import MOST_RESTARTS, MetricBlock, columns, packed
 from shardyard.workers.program.agents import listening
+from shardyard.workers.program.launcher_restarts import LAUNCHERS, RESTARTS
 from shardyard.workers.program.report_socket import SOCKET
 
 
@@ -32,7 +33,7 @@ def received(script: str, **env: str) -> dict[str, list[tuple[int, float | None]
     """All that the trainer process of a program that ran this script has received when the program has ended."""
     found: dict[str, list[tuple[int, float | None]]] = {}
 
-    def take(blocks: list[MetricBlock]) -> None:
+    def take(blocks: list[MetricBlock], _: int) -> None:
         for name, pairs in (column for block in blocks for column in columns(block)):
             found.setdefault(name, []).extend(pairs)
 
@@ -116,6 +117,18 @@ def test_what_is_no_number_is_refused_where_it_is_logged(call: str, error: str) 
     assert error in logged_by(f"shardyard.log({call})", None).stderr
 
 
+@pytest.mark.parametrize(
+    ("count", "launchers", "known"), [("2", "1", 2), ("2", "2", 0), ("no", "1", 0), ("1000000", "1", MOST_RESTARTS)]
+)
+def test_values_come_with_the_count_of_the_only_launcher(count: str, launchers: str, known: int) -> None:
+    """Each of several torchruns counts its own restarts."""
+    found: list[int] = []
+    with listening(lambda _, restarts: found.append(restarts)) as agents:
+        assert logged_by("shardyard.log({'a': 1})", agents.name, **{RESTARTS: count, LAUNCHERS: launchers}).stderr == ""
+        agents.finish()
+    assert found == [known]
+
+
 def test_outside_a_job_and_without_a_listener_a_program_runs_on() -> None:
     assert logged_by("shardyard.log({'a': 1})", None).returncode == 0
     lost = logged_by("shardyard.log({'a': 1}); print('ran')", "no-such-socket")
@@ -131,7 +144,7 @@ def test_a_line_that_is_not_understood_costs_only_itself() -> None:
     found: list[list[MetricBlock]] = []
     good = {"names": ["a"], "steps": [1], "values": packed(array("d", [2.0]))}
     rubbish = [{"names": ["a"]}, {**good, "names": [""]}, {**good, "steps": [-1]}, {**good, "values": "x"}, 3, None]
-    with listening(found.append) as agents:
+    with listening(lambda blocks, _: found.append(blocks)) as agents:
         connection = socket.socket(socket.AF_UNIX)
         connection.connect("\0" + agents.name)
         hello = json.dumps({"pid": os.getpid(), "metrics": True})
