@@ -14,7 +14,7 @@ from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.program_files import read_program
 from ...workers.storage.errors import StorageError
 from ...workers.storage.open_folder import folder_at
-from ...workers.storage.uri import below, is_bucket, refuse_unreachable
+from ...workers.storage.uri import is_bucket, refuse_unreachable
 from ..errors import CheckpointCorrupt, InvalidSpec, ResumeMismatch, UnknownCheckpoint
 from ..queries import checkpoint_catalogue, models
 from ..queries.jobs import find
@@ -23,6 +23,7 @@ from ..spec import CommandSpec
 from ..spec_files import SpecFiles
 from ..store.engine import Store
 from . import resume, validation
+from .source_checkpoint import newest_of_job
 
 _FIELD = "resume_from"
 
@@ -67,7 +68,7 @@ async def resolved(store: Store, settings: Settings, spec: CommandSpec, files: S
         found, named = str(version["path"]), models.pinned_text(version)
         resume.refuse_other_kind(named, version["trained"], trains=False, field=_FIELD)
     else:
-        found = await files.look(lambda _: _found(settings, named, source))
+        found = await _found(store, settings, named, source, files)
     async with store.read() as tx:
         await checkpoint_catalogue.refuse_unusable_path(tx, found, _FIELD)
     if settings.local_files and not is_bucket(found):
@@ -75,16 +76,14 @@ async def resolved(store: Store, settings: Settings, spec: CommandSpec, files: S
     return Resumed(found, named)
 
 
-def _found(settings: Settings, given: str, source: RowMapping | None) -> str:
+async def _found(store: Store, settings: Settings, given: str, source: RowMapping | None, files: SpecFiles) -> str:
     """`source`: the job of that id or name, if there is one."""
     if source is not None and "command" not in source["spec"]:
         raise _mismatch(f"{source['id']} trains with Shardyard's loop, and a program cannot read its checkpoints.")
     try:
         if source is None:
-            return resume.resume_from_path(given, settings)
-        uri = (source["spec"].get("checkpoint") or {}).get("uri")
-        root = below(uri or settings.storage, source["id"])
-        return resume.resume_from_job(source["id"], source["checkpoint"], root, settings)
+            return await files.look(lambda _: resume.resume_from_path(given, settings))
+        return await newest_of_job(store, settings, source, files, _FIELD)
     except UnknownCheckpoint as error:
         remedy = "Name another job, or a checkpoint's folder; a program saves with shardyard.checkpoint."
         raise UnknownCheckpoint(error.message, field=_FIELD, remedy=remedy) from None

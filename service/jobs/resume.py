@@ -8,7 +8,7 @@ import errno
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from ...strategies.layout import Refusal
 from ...workers.checkpoint.errors import CheckpointError
@@ -31,14 +31,27 @@ _MAX_BYTES: Final = 8 << 20
 _NOT_THERE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM))
 _FIELD: Final = "train.resume_from"
 
+T = TypeVar("T")
+
 
 def newest_checkpoint(where: str) -> str | None:
     """The newest complete checkpoint below a job's folder, or the folder itself when it is one.
 
     Raises CheckpointStorageFailed for a passing error of a file system, StorageError for one of a bucket, Refusal.
     """
+    found = _seen(where, newest)
+    return None if found is None else found.where
+
+
+def complete_checkpoints(where: str) -> list[Folder]:
+    """The complete checkpoints below a job's folder, newest first. Raises as `newest_checkpoint`."""
+    return _seen(where, complete) or []
+
+
+def _seen(where: str, look: Callable[[Folder], T]) -> T | None:
+    """What `look` returns for the folder; None if nothing can be read there."""
     try:
-        found = newest(folder_at(where if is_bucket(where) else str(Path(where).expanduser().absolute())))
+        return look(folder_at(where if is_bucket(where) else str(Path(where).expanduser().absolute())))
     except RuntimeError:  # an unknown ~user
         return None
     except OSError as error:
@@ -48,18 +61,6 @@ def newest_checkpoint(where: str) -> str | None:
             return None
         message = f"{where[:200]} cannot be read: {error.strerror}."
         raise CheckpointStorageFailed(message, field=_FIELD, remedy="Try again in a moment.") from None
-    return None if found is None else found.where
-
-
-def resume_from_job(job_id: str, reported: str | None, root: str, settings: Settings) -> str:
-    """The newest checkpoint of another job below `root`; `reported` is the last that its gang reported. Raises UnknownCheckpoint."""
-    if settings.local_files and not is_bucket(root):
-        reported = newest_checkpoint(root)
-    if reported is None:
-        raise _unknown(
-            f"{job_id} has no complete checkpoint.", "Set checkpoint.every in that job, or wait for its end."
-        )
-    return reported
 
 
 def resume_from_path(path: str, settings: Settings) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
 
-from ...workers.storage.uri import below
 from ..errors import InvalidSpec, JobNotEnded, JobSucceeded, ShardyardError, UnknownCheckpoint
 from ..layout_choice import with_present_layout
 from ..queries.jobs import existing
@@ -25,7 +24,7 @@ from ..states import FINAL, State
 from ..store import submitted_specs
 from ..store.engine import Store
 from . import elastic
-from . import resume as resuming
+from .source_checkpoint import newest_of_job
 from .submit import Request, create, replayed
 
 #: The values of keys that a text need not have. `resume_data` is `continue` by default.
@@ -46,7 +45,7 @@ async def retry(
         row = await existing(tx, job)
         submitted = await submitted_specs.of_job(tx, row["id"])
     _refuse_others(row)
-    spec = await _spec(settings, row, files)
+    spec = await _spec(store, settings, row, files)
     text = None if submitted is None or read is None else await asyncio.to_thread(_text, submitted, spec, read)
     return await create(store, settings, spec, replace(request, retry_of=row["id"], text=text), files)
 
@@ -81,14 +80,14 @@ def _refuse_others(row: RowMapping) -> None:
         raise JobNotEnded(f"{row['id']} is {row['state']}.", remedy="Wait for its end, or cancel it first.")
 
 
-async def _spec(settings: Settings, row: RowMapping, files: SpecFiles) -> AnySpec:
+async def _spec(store: Store, settings: Settings, row: RowMapping, files: SpecFiles) -> AnySpec:
     """The job's spec under its present name and labels. Raises InvalidSpec if this version has other rules."""
     stored = {**row["spec"], "name": row["name"], "labels": row["labels"]}
     try:
         if "train" in stored:
-            stored["train"] = {**stored["train"], **await _source(settings, row, files)}
+            stored["train"] = {**stored["train"], **await _source(store, settings, row, files)}
         else:
-            stored["resume_from"] = (await _source(settings, row, files))["resume_from"]
+            stored["resume_from"] = (await _source(store, settings, row, files))["resume_from"]
         return kind_of(stored).model_validate(stored)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -97,12 +96,11 @@ async def _spec(settings: Settings, row: RowMapping, files: SpecFiles) -> AnySpe
         raise InvalidSpec(f"The stored spec is no longer valid: {first['msg']}.", field=field, remedy=remedy) from None
 
 
-async def _source(settings: Settings, row: RowMapping, files: SpecFiles) -> dict[str, Any]:
+async def _source(store: Store, settings: Settings, row: RowMapping, files: SpecFiles) -> dict[str, Any]:
     """The fields of the spec, or of its `train`, that say where the new job begins."""
-    saves = row["spec"].get("train", row["spec"]).get("checkpoint") or {}
-    root = below(saves.get("uri") or settings.storage, row["id"])
+    field = "train.resume_from" if "train" in row["spec"] else "resume_from"
     try:
-        await files.look(lambda _: resuming.resume_from_job(row["id"], row["checkpoint"], root, settings))
+        await newest_of_job(store, settings, row, files, field)
     except UnknownCheckpoint:
         # The path, because a name in the spec may be that of a newer job by now.
         return {"resume_from": row["resume"]}

@@ -20,7 +20,6 @@ from .. import capacity, secrets
 from ..errors import IdempotencyConflict, JobEnded, StateChanged, UnknownCheckpoint
 from ..ids import job_in
 from ..queries import checkpoint_catalogue, models
-from ..queries.checkpoint_files import root_of
 from ..queries.jobs import deleted, existing, find, job_of
 from ..schemas.job import Job
 from ..settings import Settings
@@ -36,6 +35,7 @@ from ..store.engine import Store
 from . import auto_layout, code_archives, command_job, elastic, memory_plan, validation
 from . import resume as resuming
 from .columns import new_columns, refuse_null_characters
+from .source_checkpoint import newest_of_job
 from .transitions import Cause, move
 
 
@@ -186,7 +186,7 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         spec = _naming(spec, models.pinned_text(version))
         resume = await files.look(lambda _: _resume_version(settings, spec.train, version, source))
     elif spec.train.resume_from is not None:
-        resume = await files.look(lambda _: _resume(settings, spec.train, source))
+        resume = await _resume(store, settings, spec.train, source, files)
     if resume is not None:
         async with store.read() as tx:
             await checkpoint_catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
@@ -239,23 +239,22 @@ def _resume_version(settings: Settings, train: TrainSpec, version: RowMapping, s
     return str(version["path"])
 
 
-def _resume(settings: Settings, train: TrainSpec, source: RowMapping | None) -> str | None:
+async def _resume(
+    store: Store, settings: Settings, train: TrainSpec, source: RowMapping | None, files: SpecFiles
+) -> str:
     """The checkpoint that `resume_from` names. `source`: as of `_source`. What it trained is compared; a path stays the path."""
-    if train.resume_from is None:
-        return None
-    if source is None or _is_path(train.resume_from):
-        found = resuming.resume_from_path(train.resume_from, settings)
-        resuming.check_resumed(train, found, _trained(source), settings.local_files)
-        return found
-    if "train" not in source["spec"]:
+    named = str(train.resume_from)
+    if source is None or _is_path(named):
+        found = await files.look(lambda _: resuming.resume_from_path(named, settings))
+    elif "train" in source["spec"]:
+        found = await newest_of_job(store, settings, source, files, "train.resume_from")
+    else:
         raise UnknownCheckpoint(
             f"{source['id']} runs a command, whose checkpoints are its own.",
             field="train.resume_from",
             remedy="Name a job that trains, or a checkpoint's folder.",
         )
-    root = root_of(settings, source["id"], source["spec"])
-    found = resuming.resume_from_job(source["id"], source["checkpoint"], root, settings)
-    resuming.check_resumed(train, found, _trained(source), settings.local_files)
+    await files.look(lambda _: resuming.check_resumed(train, found, _trained(source), settings.local_files))
     return found
 
 

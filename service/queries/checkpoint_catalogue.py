@@ -114,8 +114,8 @@ async def refuse_unusable(
         raise CheckpointCorrupt(message, field=field, remedy=remedy)
 
 
-async def refuse_unusable_path(tx: AsyncConnection, path: str, field: str) -> None:
+async def refuse_unusable_path(tx: AsyncConnection, path: str, field: str, remedy: str = _BEGINNING) -> None:
     """As `refuse_unusable`, for the checkpoint in this folder, with which a job would begin. A folder that belongs to no job passes."""
     job_id, (_, _, step) = job_in(path), path.rstrip("/").rpartition("/step-")
     if job_id is not None and step.isascii() and step.isdecimal() and len(step) < 19:
-        await refuse_unusable(tx, job_id, int(step), field, remedy=_BEGINNING)
+        await refuse_unusable(tx, job_id, int(step), field, remedy=remedy)

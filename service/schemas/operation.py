@@ -26,6 +26,11 @@ class Exported(Value):
     files: int
     parameters: int
     bytes: int = Field(description="Size of the weight files in bytes.")
+    tokenizer_missing: str | None = Field(
+        None,
+        description="Why the tokenizer of the training is not in the export, which then names no end of text, with a remedy; null if "
+        "it is there, or if the model has the tokens of bytes.",
+    )
 
 
 class OperationError(Value):

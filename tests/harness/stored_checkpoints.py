@@ -1,13 +1,14 @@
 """Checkpoints on a disk, and the events that report them, without a job that trained."""
 
+import contextlib
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardyard.workers.checkpoint.manifest import File, Manifest, write
+from shardyard.workers.checkpoint.manifest import File, Manifest, PublishedManifest, read, text, write
 from shardyard.workers.models.presets import PRESETS, Architecture
+from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
 FILE = "rank-00000"
@@ -61,17 +62,22 @@ def save_model_checkpoint(
     return _reported(root, Manifest(step, training, image.tensors, {FILE: file}))
 
 
-def save_blocked_checkpoint(root: Path, step: int) -> dict[str, Any]:
-    """A checkpoint of which a file is a pipe: who compares it stands there until a writer has come and gone."""
+def save_endless_checkpoint(root: Path, step: int) -> dict[str, Any]:
+    """A checkpoint of which a file has holes of a tebibyte: its comparison takes many minutes."""
     checkpoint_path(root, step).mkdir(parents=True)
-    os.mkfifo(checkpoint_path(root, step) / FILE)
-    return _reported(root, Manifest(step, {}, {}, {FILE: File(0, hashlib.sha256(b"").hexdigest(), ())}))
+    with (checkpoint_path(root, step) / FILE).open("wb") as file:
+        file.truncate(1 << 40)
+    return _reported(root, Manifest(step, {}, {}, {FILE: File(1 << 40, "", ())}))
 
 
-def unblock_checkpoint(root: Path, step: int) -> None:
-    """The pipe becomes the file that the manifest lists."""
-    (checkpoint_path(root, step) / FILE).unlink()
-    (checkpoint_path(root, step) / FILE).touch()
+def processes_reading(root: Path, step: int) -> list[int]:
+    """The processes on this machine that have its file open."""
+    file, found = (checkpoint_path(root, step) / FILE).resolve(), []
+    for opened in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it has been closed since, or is another user's
+            if opened.readlink() == file:
+                found.append(int(opened.parts[2]))
+    return found
 
 
 def flip_checkpoint_bit(root: Path, step: int) -> None:
@@ -80,6 +86,12 @@ def flip_checkpoint_bit(root: Path, step: int) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
+
+
+def published(path: Folder) -> PublishedManifest:
+    """The manifest of a checkpoint's folder, as the process has it that published it."""
+    manifest = read(path)
+    return PublishedManifest(path, manifest, text(manifest), manifest.sha256)
 
 
 def checkpoint_path(root: Path, step: int) -> Path:

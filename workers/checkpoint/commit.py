@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..storage.folder import Folder
 from .errors import CheckpointError
-from .manifest import MANIFEST, Manifest, read, write
+from .manifest import MANIFEST, Manifest, PublishedManifest, write
 from .retention import clear, folder, prune, refuse_lost, sweep
 
 
@@ -28,20 +28,20 @@ def commit(root: Folder, keep: int, manifest: Manifest, spared: Collection[int] 
     """
     path, kept = folder(root, manifest.step), None
     refuse_lost(path, manifest, path.files())
-    digest = write(path, manifest)
+    published = write(path, manifest)
     try:
         with contextlib.suppress(OSError):
-            clear(path, manifest)
-            kept = prune(root, keep, path, spared)
+            clear(published)
+            kept = prune(root, keep, published, spared)
             sweep(root, path)
     except CheckpointError:
-        _withdraw(path, digest)
+        _withdraw(published)
         raise
-    return Committed(digest, kept)
+    return Committed(published.sha256, kept)
 
 
-def _withdraw(path: Folder, digest: str) -> None:
-    """Remove the manifest with this checksum, as far as the storage answers. That of another save stays."""
-    with contextlib.suppress(OSError, CheckpointError):
-        if read(path).sha256 == digest:
-            path.remove(MANIFEST)
+def _withdraw(published: PublishedManifest) -> None:
+    """Remove this manifest, as far as the storage answers. That of another save stays."""
+    with contextlib.suppress(OSError):
+        if published.is_there():
+            published.folder.remove(MANIFEST)

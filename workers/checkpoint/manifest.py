@@ -61,22 +61,53 @@ class Manifest:
     @cached_property
     def sha256(self) -> str:
         """The checksum that it has in its file."""
-        return digest(_body(self))
+        return _encoded(self)[1]
+
+
+@dataclass(frozen=True)
+class PublishedManifest:
+    """A manifest that was published in a folder, with the content and the checksum that it had then."""
+
+    folder: Folder
+    manifest: Manifest
+    content: bytes
+    sha256: str
+
+    def is_there(self) -> bool:
+        """Whether the folder has it now as it was published. Raises StorageError."""
+        try:
+            return self.folder.read(MANIFEST) == self.content
+        except StorageError:
+            raise
+        except OSError:  # it was removed, or its content cannot be read
+            return False
 
 
 def text(manifest: Manifest) -> bytes:
     """The manifest as it is stored."""
-    return _canonical(_body(manifest) | {"sha256": manifest.sha256})
+    return _encoded(manifest)[0]
 
 
-def _body(manifest: Manifest) -> dict[str, Any]:
-    """All but the checksum, for JSON. Nothing is copied: a thousand ranks have two million slices, of which `asdict` would copy each."""
+def _encoded(manifest: Manifest) -> tuple[bytes, str]:
+    """The manifest as it is stored, and its checksum.
+
+    Rank 0 trains beside this, and the encoder holds the interpreter lock. A thousand ranks have two million slices. So none is copied, each
+    is encoded once, and the lock can be taken between two files.
+    """
     files = {
-        name: {"bytes": file.bytes, "sha256": file.sha256, "pieces": file.pieces}
+        name: _canonical({"bytes": file.bytes, "sha256": file.sha256, "pieces": file.pieces})
         for name, file in manifest.files.items()
     }
     tensors = {name: {"dtype": tensor.dtype, "shape": tensor.shape} for name, tensor in manifest.tensors.items()}
-    return {"format": FORMAT, "step": manifest.step, "training": manifest.training, "tensors": tensors, "files": files}
+    others = {"format": FORMAT, "step": manifest.step, "training": manifest.training, "tensors": tensors}
+    body = {name: _canonical(value) for name, value in others.items()} | {"files": _joined(files)}
+    checksum = hashlib.sha256(_joined(body)).hexdigest()
+    return _joined(body | {"sha256": _canonical(checksum)}), checksum
+
+
+def _joined(fields: Mapping[str, bytes]) -> bytes:
+    """The canonical JSON object of values that are canonical JSON."""
+    return b"{%b}" % b",".join(b"%b:%b" % (_canonical(name), fields[name]) for name in sorted(fields))
 
 
 def digest(body: Mapping[str, Any]) -> str:
@@ -84,15 +115,16 @@ def digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(_canonical(body)).hexdigest()
 
 
-def _canonical(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+def _canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def write(folder: Folder, manifest: Manifest) -> str:
-    """Make a checkpoint of the files in the folder: the manifest is published after them, whole or not at all. Returns its checksum."""
+def write(folder: Folder, manifest: Manifest) -> PublishedManifest:
+    """Make a checkpoint of the files in the folder: the manifest is published after them, whole or not at all."""
+    content, checksum = _encoded(manifest)
     # A rank 0 that was cut off lives as long as its lease, and may save the step that its successor saves.
-    folder.publish(MANIFEST, text(manifest), many_writers=True)
-    return manifest.sha256
+    folder.publish(MANIFEST, content, many_writers=True)
+    return PublishedManifest(folder, manifest, content, checksum)
 
 
 def read(path: Folder) -> Manifest:

@@ -16,7 +16,7 @@ from typing import Final
 
 from ..storage.folder import Folder
 from .errors import CheckpointError, CheckpointRemoved
-from .manifest import MANIFEST, Manifest, read
+from .manifest import MANIFEST, Manifest, PublishedManifest, read
 
 _STEP = "step-"
 #: Files: the checkpoint is pinned; it is about to be removed, since a time in unix seconds; a restore found it corrupt.
@@ -48,15 +48,19 @@ def step_of(path: Folder) -> int:
     return int(path.name.removeprefix(_STEP))
 
 
-def prune(root: Folder, keep: int, saved: Folder, spared: Collection[int] = ()) -> tuple[int, ...] | None:
-    """Remove all but `saved`, the newest others, `keep` in all, those of the steps `spared`, and pinned ones; also older incomplete saves.
+def prune(
+    root: Folder, keep: int, published: PublishedManifest, spared: Collection[int] = ()
+) -> tuple[int, ...] | None:
+    """Remove all but what was `published`, the newest others, `keep` in all, those of the steps `spared`, and pinned ones; also older
+    incomplete saves.
 
     Of the others those that are noted as corrupt go first. Incomplete saves of later steps stay: another rank may be writing them.
-    Returns the steps of the checkpoints that are left, in order. If `saved` cannot be read back as it was written, removes nothing and
-    returns None. A manifest is removed first, so that a half-removed checkpoint does not count as complete.
+    Returns the steps of the checkpoints that are left, in order. If what was published cannot be read back as it was written, removes
+    nothing and returns None. A manifest is removed first, so that a half-removed checkpoint does not count as complete.
     """
-    if not _in_place(saved):
+    if not _in_place(published):
         return None
+    saved = published.folder
     steps = _steps(root)
     whole = _having(root, MANIFEST, [path for path in steps if path != saved])
     kept, corrupt = set(_having(root, PINNED, whole)), _having(root, _CORRUPT, whole)
@@ -139,16 +143,17 @@ def sweep(root: Folder, saved: Folder) -> None:
     root.sweep(lambda name: _is_step(name) and step_of(root / name) <= step_of(saved))
 
 
-def clear(path: Folder, manifest: Manifest) -> None:
-    """Remove what an earlier save of the same step has left in the folder, once `manifest` is published.
+def clear(published: PublishedManifest) -> None:
+    """Remove what an earlier save of the same step has left in the folder, once the manifest is published.
 
     Raises OSError, and CheckpointError if another save has meanwhile removed files of this one, or replaced its manifest.
     """
+    path, manifest = published.folder, published.manifest
     there = path.files()
     refuse_lost(path, manifest, there)
     others = [name for name in there if name not in (MANIFEST, PINNED) and name not in manifest.files]
-    if others and read(path).sha256 != manifest.sha256:
-        raise _another_save(path, "replaced")
+    if others and not published.is_there():
+        raise _another_save(path, "replaced or removed")
     for name in others:
         path.remove(name)
 
@@ -183,9 +188,10 @@ def _having(root: Folder, name: str, paths: list[Folder]) -> list[Folder]:
     return [path for path, has in zip(paths, there, strict=True) if has]
 
 
-def _in_place(path: Folder) -> bool:
-    """Whether a checkpoint's manifest can be read back and its files exist in full size."""
-    with contextlib.suppress(CheckpointError, OSError):
-        files, there = read(path).files, path.files()
-        return all(there.get(name) == file.bytes for name, file in files.items())
+def _in_place(published: PublishedManifest) -> bool:
+    """Whether a checkpoint's manifest can be read back as it was published, and its files exist in full size."""
+    with contextlib.suppress(OSError):
+        if published.is_there():
+            there = published.folder.files()
+            return all(there.get(name) == file.bytes for name, file in published.manifest.files.items())
     return False

@@ -1,14 +1,13 @@
 """Export: a checkpoint of any layout becomes a Hugging Face folder, in one process, which holds one output file's weights at a time.
 
-The folder appears whole or not at all: everything is written beside it under another name, synced, and renamed. In a bucket, `config.json`
-comes last, and before that everything lies in a local folder for temporary files.
+The folder appears whole or not at all (`Folder.filled`): everything is written beside it under another name, synced, and renamed. In a
+bucket, `config.json` comes last, and before that everything lies in a local folder for temporary files.
 """
 
 import errno
 import json
-import os
+import platform
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, 
 Source = tuple[Folder, Manifest]
 
 CONFIG = "config.json"
-#: Has the digest of the checkpoint of which the export was made.
+#: Has the digest of the checkpoint of which the export was made, and why its tokenizer is missing, if it is.
 _ORIGIN = "shardyard.json"
 
 #: Files beside a published tokenizer.json that a chat model needs.
@@ -47,12 +46,16 @@ SHARD_BYTES = 5_000_000_000
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the folder, its files of weights, the number of parameters and their bytes."""
+    """What was written: the folder, its files of weights, the number of parameters and their bytes.
+
+    `tokenizer_missing`: why the training's tokenizer is not in it, with a remedy; None if it is there, or tokens were bytes.
+    """
 
     path: str
     files: int
     parameters: int
     bytes: int
+    tokenizer_missing: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,15 @@ def export(
             verify(checkpoint, manifest, beat)
         shards = list(_shards(_tensors(arch), DTYPES[dtype].itemsize, shard_bytes))
         _write_weights((checkpoint, manifest), partial, shards, DTYPES[dtype], beat)
-        _write_json(partial / _ORIGIN, {"checkpoint": manifest.sha256})
-        _write_rest(partial, arch, DTYPES[dtype], _tokenizer_of(manifest.training))
+        tokenizer, missing = _tokenizer_of(manifest.training)
+        _write_rest(partial, arch, DTYPES[dtype], tokenizer)
+        why = {} if missing is None else {"tokenizer_missing": missing}
+        _write_json(partial / _ORIGIN, {"checkpoint": manifest.sha256} | why)
         size = 0
         for file in partial.glob("*.safetensors"):
             shutil.copymode(partial / CONFIG, file)  # safetensors lets only the owner read
             size += file.stat().st_size
-    return Exported(str(out), len(shards), arch.parameters, size)
+    return Exported(str(out), len(shards), arch.parameters, size, missing)
 
 
 def exported(out: Folder, dtype: str) -> Exported | None:
@@ -104,15 +109,25 @@ def exported(out: Folder, dtype: str) -> Exported | None:
         return None
     sizes = {name: size for name, size in out.files().items() if name.endswith(".safetensors")}
     content = sum(size - _header_bytes(out, name) for name, size in sizes.items())
-    return Exported(str(out), len(sizes), content // DTYPES[dtype].itemsize, sum(sizes.values()))
+    missing = _origin(out).get("tokenizer_missing")
+    return Exported(str(out), len(sizes), content // DTYPES[dtype].itemsize, sum(sizes.values()), missing)
 
 
 def checkpoint_of(out: Folder) -> str | None:
     """The digest of the checkpoint of which an export was made; None if it does not say, as those of earlier versions. Raises OSError."""
-    if not out.has(_ORIGIN):
-        return None
-    found = json.loads(out.read(_ORIGIN))
-    return str(found.get("checkpoint"))
+    found = _origin(out)
+    return str(found["checkpoint"]) if "checkpoint" in found else None
+
+
+def has_tokenizer(manifest: Manifest) -> bool:
+    """Whether an export of this checkpoint, made here and now, would have all that the training's tokenizer says."""
+    return _tokenizer_of(manifest.training)[1] is None
+
+
+def _origin(out: Folder) -> dict[str, Any]:
+    """What an export says of itself; empty for those of earlier versions."""
+    found: dict[str, Any] = json.loads(out.read(_ORIGIN)) if out.has(_ORIGIN) else {}
+    return found
 
 
 def _header_bytes(folder: Folder, name: str) -> int:
@@ -201,8 +216,6 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
         save_file(content, file, metadata={"format": "pt"})
     except SafetensorError as error:  # such as of a full disk
         raise OSError(errno.EIO, str(error), str(file)) from error
-    with file.open("rb") as written:
-        os.fsync(written.fileno())
 
 
 def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: FileTokenizer | None) -> None:
@@ -213,25 +226,22 @@ def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer:
     _write_json(folder / "generation_config.json", {"do_sample": False, "eos_token_id": ends if len(ends) > 1 else end})
 
 
-def _tokenizer_of(training: Mapping[str, Any]) -> FileTokenizer | None:
-    """The tokenizer.json of the training. None for bytes, and with a message if it is not at its path any more."""
+def _tokenizer_of(training: Mapping[str, Any]) -> tuple[FileTokenizer | None, str | None]:
+    """The tokenizer.json of the training, None for bytes; and why it is missing, if it is not at its path any more."""
     named, digest = training.get("tokenizer"), (training.get("data") or {}).get("tokenizer")
     if named in (None, "bytes"):
-        return None
+        return None, None
     path = Path(str(named)).expanduser()
     path = path / "tokenizer.json" if path.is_dir() else path
     try:
         found = FileTokenizer(path, lambda: digest)
         if found.digest == (digest or found.digest):
-            return found
+            return found, None
         problem = "has changed since the training"
     except DataError:
-        problem = "cannot be read here" if path.exists() else "does not exist here"
-    sys.stderr.write(
-        f"shardyard: {path} {problem}: the export has no tokenizer. Copy the tokenizer.json of the training into it.\n"
-    )
-    sys.stderr.flush()
-    return None
+        problem = "cannot be read" if path.exists() else "does not exist"
+    where = f"{path} {problem} on {platform.node()}"
+    return None, f"{where}: the export has no tokenizer. Put that of the training there, and export again."
 
 
 def _copy_tokenizer(folder: Path, tokenizer: FileTokenizer) -> list[int]:
@@ -267,5 +277,3 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     with path.open("w") as out:
         json.dump(content, out, indent=2)
         out.write("\n")
-        out.flush()
-        os.fsync(out.fileno())

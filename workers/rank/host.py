@@ -1,5 +1,6 @@
 """Facts about this actor's node and process, as Ray and the kernel state them."""
 
+import contextlib
 import os
 import socket
 import tempfile
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from ..forkserver.client import connect
 from ..one_thread import ONE_THREAD
+from ..storage.upload_folder import remove_unused_uploads
 
 #: Names the embedded head's folder. Every process that the head starts inherits it.
 NODE_FOLDER: Final = "SHARDYARD_NODE"
@@ -73,8 +75,13 @@ def trainer_environment(device: str, added: Mapping[str, str] | None = None) -> 
 
 
 def warm_fork_server() -> None:
-    """Start the node's fork server, if it does not run, so that it imports what trainers need."""
+    """Start the node's fork server, if it does not run, so that it imports what trainers need.
+
+    What killed trainers had exported to a bucket is removed from the node's temporary files.
+    """
     connect(fork_root(), raylet(), dict(os.environ)).close()
+    with contextlib.suppress(OSError):
+        remove_unused_uploads()
 
 
 def fork_root() -> Path:

@@ -94,13 +94,16 @@ class Folder(ABC):
     def filled(self, last: str, beat: Callable[[], None] = lambda: None) -> contextlib.AbstractContextManager[Path]:
         """A local folder whose content this folder has after the block. If `last`, a file, is missing, the content is incomplete.
 
-        `beat` is called for each part that is sent after the block.
-        Raises `FileExistsError` if this folder is not empty.
+        `beat` is called for each file or part that is synced or sent after the block.
+        Raises `FileExistsError` if this folder is not empty. The content survives a power loss.
         """
 
     @abstractmethod
-    def discard_partial(self, last: str) -> None:
-        """Remove what a process that died within `filled` has left. Call it only if no other process fills this folder now."""
+    def discard(self, last: str, *, complete: bool = False) -> None:
+        """Remove what a process that died within `filled` has left; with `complete` also what one has filled.
+
+        If this process dies meanwhile, the content is incomplete. Call it only if no other process fills this folder now.
+        """
 
     @abstractmethod
     def sweep(self, has_dead_writers: Callable[[str], bool] = lambda _: True) -> None:

@@ -101,14 +101,13 @@ class LocalFolder(Folder):
                 raise OSError(f"it ends before byte {start + room.nbytes}")
 
     def sha256(self, name: str, size: int, beat: Callable[[], None] = lambda: None) -> str | None:
-        file, digest, room = self._path / name, hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES))
-        with _reading():
-            if file.stat().st_size != size:
+        digest, room = hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES))
+        with _reading(), opened(self._path / name) as file:
+            if os.fstat(file.fileno()).st_size != size:
                 return None
-            with file.open("rb", buffering=0) as content:
-                while read := content.readinto(room):
-                    digest.update(room[:read])
-                    beat()
+            while read := file.readinto(room):
+                digest.update(room[:read])
+                beat()
         return digest.hexdigest()
 
     def write(self, name: str, content: memoryview | FileContent) -> None:
@@ -154,20 +153,30 @@ class LocalFolder(Folder):
     def filled(
         self,
         last: str,  # noqa: ARG002  (a rename needs no last file)
-        beat: Callable[[], None] = lambda: None,  # noqa: ARG002  (nor time)
+        beat: Callable[[], None] = lambda: None,
     ) -> Iterator[Path]:
         if self._path.exists() and (not self._path.is_dir() or any(self._path.iterdir())):
             raise FileExistsError(f"{self} is not an empty folder; name a new one.")
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_name(f".{self.name}.{secrets.token_hex(8)}.partial")
+        partial = _partial_of(self._path)
         partial.mkdir()
         try:
             yield partial
+            _sync_files(partial, beat)
             partial.replace(self._path)
+            sync_folder(self._path.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
-    def discard_partial(self, last: str) -> None:  # noqa: ARG002  (a rename needs no last file)
+    def discard(
+        self,
+        last: str,  # noqa: ARG002  (a rename needs no last file)
+        *,
+        complete: bool = False,
+    ) -> None:
+        if complete and self._path.is_dir() and not self._path.is_symlink():
+            self._path.replace(_partial_of(self._path))
+            sync_folder(self._path.parent)
         for left in self._path.parent.glob(f".{glob.escape(self.name)}.*.partial"):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -183,3 +192,17 @@ class LocalFolder(Folder):
         if len(found) > _MOST_ENTRIES:
             raise OSError(errno.EFBIG, f"more than {_MOST_ENTRIES:,} entries", self.where)
         return found
+
+
+def _partial_of(path: Path) -> Path:
+    """A new name beside `path` for a folder that is incomplete."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+
+
+def _sync_files(folder: Path, beat: Callable[[], None]) -> None:
+    """Sync a folder's files, and their names."""
+    for file in folder.iterdir():
+        with file.open("rb") as content:
+            os.fsync(content.fileno())
+        beat()
+    sync_folder(folder)

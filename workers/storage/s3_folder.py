@@ -6,8 +6,6 @@ it. Every listing is of one folder.
 
 import contextlib
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +14,7 @@ from . import s3_bucket
 from .file_content import FileContent
 from .folder import Folder
 from .s3_bucket import Bucket, ahead, open_bucket
+from .upload_folder import upload_folder
 from .uri import BUCKET
 
 T = TypeVar("T")
@@ -122,14 +121,14 @@ class BucketFolder(Folder):
     def filled(self, last: str, beat: Callable[[], None] = lambda: None) -> Iterator[Path]:
         if self._listed():
             raise FileExistsError(f"{self} is not an empty folder; name a new one.")
-        with tempfile.TemporaryDirectory(prefix=_prefix_of_partial(self.where)) as folder:
-            yield Path(folder)
-            for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == last):
+        with upload_folder() as folder:
+            yield folder
+            for file in sorted(folder.iterdir(), key=lambda file: file.name == last):
                 _send(self._bucket, self._key(file.name), _mapped(file), beat)
 
-    def discard_partial(self, last: str) -> None:
-        for left in Path(tempfile.gettempdir()).glob(f"{_prefix_of_partial(self.where)}*"):
-            shutil.rmtree(left, ignore_errors=True)
+    def discard(self, last: str, *, complete: bool = False) -> None:
+        if complete:
+            self.remove(last)
         if not self.has(last):
             self.remove_all()
             with contextlib.suppress(OSError):  # such as of credentials that may not list uploads
@@ -158,11 +157,6 @@ def _send(bucket: Bucket, key: str, content: memoryview | FileContent, beat: Cal
     else:
         bucket.put(key, bytes(content))
         beat()
-
-
-def _prefix_of_partial(where: str) -> str:
-    """Of the names of local folders with what the folder at `where` is to have."""
-    return f"shardyard-{hashlib.sha256(where.encode()).hexdigest()[:16]}-"
 
 
 def _has_arrived(folder: Folder, name: str, content: bytes) -> bool:

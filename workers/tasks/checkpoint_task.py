@@ -98,21 +98,21 @@ def _export(operation: Operation) -> dict[str, Any]:
     import torch
 
     from ..checkpoint.verify import verify
-    from ..huggingface.export import CONFIG, checkpoint_of, export, exported
+    from ..huggingface.export import CONFIG, export, exported
 
     assert operation.out is not None and operation.dtype is not None
     torch.set_num_threads(1)  # ranks that train may share the node
     out = folder_at(operation.out)
     try:
         source, made = folder_at(operation.path), exported(out, operation.dtype)
-        if made is not None and (saved := _saved_since(source, checkpoint_of(out))) is not None:
-            verify(source, saved)  # before the export that is there goes
-            out.remove_all()
-            made = export(source, out, operation.dtype, verified=saved)
+        better = None if made is None else _better(source, out, without_tokenizer=made.tokenizer_missing is not None)
+        if better is not None:
+            verify(source, better)  # before the export that is there goes
         elif made is None:
             _refuse(inspect_checkpoint(operation.path, verify=False), operation.path)
-            out.discard_partial(CONFIG)
-            made = export(source, out, operation.dtype)
+        if made is None or better is not None:
+            out.discard(CONFIG, complete=better is not None)
+            made = export(source, out, operation.dtype, verified=better)
     except (CheckpointError, StorageError):
         raise
     except FileExistsError as error:
@@ -122,13 +122,19 @@ def _export(operation: Operation) -> dict[str, Any]:
     return asdict(made) | {"dtype": operation.dtype}
 
 
-def _saved_since(source: Folder, digest: str | None) -> Manifest | None:
-    """The checkpoint's manifest if the job has saved its step again since the one of this digest; None also if that is not known."""
+def _better(source: Folder, out: Folder, *, without_tokenizer: bool) -> Manifest | None:
+    """The checkpoint's manifest if a new export is to replace the one at `out`; None also if that is not known.
+
+    Either the job has saved its step again since, or the export is `without_tokenizer`, and a new one would have it.
+    """
+    from ..huggingface.export import checkpoint_of, has_tokenizer
+
     try:
         manifest = read(source)
     except (CheckpointError, StorageError):
         return None
-    return None if digest in (None, manifest.sha256) else manifest
+    saved_since = checkpoint_of(out) not in (None, manifest.sha256)
+    return manifest if saved_since or (without_tokenizer and has_tokenizer(manifest)) else None
 
 
 def _pin(operation: Operation) -> dict[str, Any]:

@@ -152,6 +152,8 @@ def _print_written(checkpoint: str, made: Exported) -> None:
     weights = f"{size(made.bytes)} of {made.dtype} in {made.files} file{'s' if made.files > 1 else ''}"
     facts = [("folder", made.path), ("parameters", number(made.parameters)), ("weights", weights)]
     Screen().facts(f"{checkpoint} as a Hugging Face model", facts)
+    if made.tokenizer_missing is not None:
+        Screen().warnings([FieldError(field="tokenizer", message=made.tokenizer_missing)])
 
 
 def _address(checkpoint: str) -> str:

@@ -4,6 +4,7 @@ An error of the storage is reported, and that checkpoint is missing. Only an err
 reports. The checkpoint for which a run stops early is tried for minutes: without it, all steps since the one before are lost.
 """
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -149,13 +150,15 @@ class Checkpointing(Callback):
         if dist.get_rank() != 0:
             return
         try:
-            out.remove_all()  # the export of an earlier attempt that died right after it
-            out.discard_partial(CONFIG)  # or within it
+            out.discard(CONFIG, complete=True)  # of an earlier attempt that died within its export or right after it
             made = export(source, out, beat=self._beat_of_export, verified=verified)
         except (CheckpointError, OSError, RuntimeError) as error:  # RuntimeError: no memory for a file's tensors
             self._report_no_export(error)
             return
         self._state.exported = str(out)
+        if made.tokenizer_missing is not None:
+            sys.stderr.write(f"shardyard: {made.tokenizer_missing}\n")
+            sys.stderr.flush()
         event = ExportEvent(
             step=self._last,
             path=str(out),

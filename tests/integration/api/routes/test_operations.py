@@ -139,6 +139,23 @@ async def test_both_clients_follow_an_operation_to_its_end(
 
 
 @pytest.mark.usefixtures("operated")
+def test_an_export_without_the_tokenizer_of_the_training_says_so(
+    plane: Plane, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, gone = client.submit(SPEC).id, tmp_path / "gone" / "tokenizer.json"
+    gang = Gang(plane, job)
+    gang.state("running")
+    gang.emit(("checkpoint", save_model_checkpoint(tmp_path / job, 10, tokenizer=str(gone))))
+    for where in ("--on-cluster", str(tmp_path / "here")):
+        assert run(["export", job, where]) == 0
+        printed = capsys.readouterr()
+        assert "KiB of fp32 in 1 file" in printed.out
+        assert f"warning: tokenizer: {gone} does not exist on" in printed.err and "export again" in printed.err
+    [made] = client.operations(job).items
+    assert made.exported is not None and str(gone) in str(made.exported.tokenizer_missing)
+
+
+@pytest.mark.usefixtures("operated")
 def test_the_command_line_has_the_cluster_verify_and_export(
     saved: tuple[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -91,6 +91,25 @@ async def test_a_job_continues_the_newest_checkpoint_of_another(store: Store, lo
         shutil.rmtree(newest, ignore_errors=True)
 
 
+async def test_a_job_continues_the_newest_checkpoint_of_another_that_is_not_known_to_be_corrupt(
+    store: Store, local: Settings, tmp_path: Path
+) -> None:
+    first = await submit(store, local)
+    older, newest = [saved(tmp_path / "storage" / first.id, step) for step in (3, 5)]
+    async with store.write() as tx:
+        await rows.put(tx, first.id, 5, "corrupt")
+    child = await submit(store, local, resume_from=first.id)
+    assert (await run_of(store, local, child))["resume"] == older
+    with pytest.raises(CheckpointCorrupt) as named:
+        await submit(store, local, resume_from=newest)
+    assert "Set resume_from to another checkpoint" in str(named.value.remedy)
+    async with store.write() as tx:
+        await rows.put(tx, first.id, 3, "corrupt")
+    with pytest.raises(CheckpointCorrupt, match="step 5") as refused:
+        await submit(store, local, resume_from=first.id)
+    assert refused.value.field == "resume_from" and f"shardyard clone {first.id}" in str(refused.value.remedy)
+
+
 async def test_what_no_program_can_read_is_refused(store: Store, local: Settings, tmp_path: Path, spec: Any) -> None:
     training, _ = await submitting.submit(store, local, spec(), None, "", "tester")
     damaged = saved(tmp_path / "storage" / "a", 1)

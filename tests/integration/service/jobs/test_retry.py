@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from harness.stored_checkpoints import save_checkpoint
 
-from shardyard.service.errors import IdempotencyConflict, JobDeleted, JobNotEnded, JobSucceeded, ResumeMismatch
+from shardyard.service.errors import (
+    CheckpointCorrupt,
+    IdempotencyConflict,
+    JobDeleted,
+    JobNotEnded,
+    JobSucceeded,
+    ResumeMismatch,
+)
 from shardyard.service.jobs.delete import delete
 from shardyard.service.jobs.edit import edit
 from shardyard.service.jobs.retry import retry
@@ -17,6 +24,7 @@ from shardyard.service.schemas.job import Job, JobEdit
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
 from shardyard.service.spec_files import SpecFiles
+from shardyard.service.store import checkpoints, events
 from shardyard.service.store import jobs as rows
 from shardyard.service.store.engine import Store
 from shardyard.workers.checkpoint.program_files import publish, sources, write_part
@@ -74,6 +82,32 @@ async def test_a_training_continues_from_its_newest_checkpoint_and_both_jobs_nam
     saved(settings, job, 50)
     with pytest.raises(ResumeMismatch, match="leave nothing to do"):
         await again(store, settings, job.id)
+
+
+@pytest.mark.parametrize("local_files", [True, False])
+async def test_a_retry_continues_from_the_newest_checkpoint_that_is_not_known_to_be_corrupt_or_deleted(
+    store: Store, settings: Settings, submit: Submit, local_files: bool
+) -> None:
+    """Its job has skipped the corrupt one, too. A server that does not see the storage goes by what was reported."""
+    seen = settings.model_copy(update={"local_files": local_files})
+    job = await cancel(store, (await submit(steps=50)).id, "tester")
+    for step, state in ((10, "present"), (20, "present"), (30, "deleted"), (40, "corrupt")):
+        data = save_checkpoint(Path(settings.storage) / job.id, step)
+        async with store.write() as tx:
+            await events.append(
+                tx, job.id, [{"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "x", "data": data}]
+            )
+            await checkpoints.put(tx, job.id, step, state)
+            await rows.set_columns(tx, job.id, {"checkpoint": data["path"]})
+    new, _ = await again(store, seen, job.id)
+    assert new.spec["train"]["resume_from"] == job.id
+    assert await resumed(store, new) == str(Path(settings.storage) / job.id / "step-00000020")
+    async with store.write() as tx:
+        for step in (10, 20):
+            await checkpoints.put(tx, job.id, step, "corrupt")
+    with pytest.raises(CheckpointCorrupt, match="step 40") as refused:
+        await again(store, seen, job.id)
+    assert refused.value.field == "train.resume_from" and f"shardyard clone {job.id}" in str(refused.value.remedy)
 
 
 async def test_a_retry_without_a_checkpoint_begins_as_its_job_did_also_when_a_name_means_another_job_by_now(

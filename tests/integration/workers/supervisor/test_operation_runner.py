@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,10 +17,10 @@ from harness.stored_checkpoints import (
     FILE,
     checkpoint_path,
     flip_checkpoint_bit,
-    save_blocked_checkpoint,
+    processes_reading,
     save_checkpoint,
+    save_endless_checkpoint,
     save_model_checkpoint,
-    unblock_checkpoint,
 )
 
 from shardyard.service.cluster.ray_cluster import Cluster
@@ -147,15 +145,17 @@ def contents(folder: Path) -> dict[str, bytes]:
 async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
     database_url: str, cluster: Cluster, settings: Settings, tmp_path: Path
 ) -> None:
-    """The checkpoint holds a pipe, at which the task stands as long as the test likes."""
+    """The task compares the checkpoint for longer than the test takes."""
     quick = settings.model_copy(update={"poll_s": 0.1, "lease_s": 5.0})
     async with opened(database_url) as store:
-        job, [n] = await ended_job(store, quick, save_blocked_checkpoint(tmp_path, 10))
+        job, [n] = await ended_job(store, quick, save_endless_checkpoint(tmp_path, 10))
         asked = await create(store, job, OperationRequest("verify", n), None, "me")
         async with dispatching(store, quick, cluster):
-            pipe = await reader_of(checkpoint_path(tmp_path, 10) / FILE)
+            await until(lambda: processes_reading(tmp_path, 10), "a task that compares the checkpoint")
             assert (await checkpoint_operations.one(store, job, asked.id)).state == "running"
-        await until(lambda: left(pipe), "the task's end with its dispatcher, which ended in order")
+        await until(
+            lambda: not processes_reading(tmp_path, 10), "the task's end with its dispatcher, which ended in order"
+        )
         back = await row_of(store, job, asked)
         assert (back["state"], back["tries"], back["lease_token"]) == ("pending", 0, None)
 
@@ -164,15 +164,15 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
         )
         killed = subprocess.Popen([sys.executable, str(HERE / "dispatching.py"), given])
         try:
-            pipe = await reader_of(checkpoint_path(tmp_path, 10) / FILE)
+            await until(lambda: processes_reading(tmp_path, 10), "a task that compares the checkpoint")
         finally:
             killed.send_signal(signal.SIGKILL)
             killed.wait()
-        await until(lambda: left(pipe), "the task's end with its dispatcher, which was killed")
+        await until(lambda: not processes_reading(tmp_path, 10), "the task's end with its dispatcher, which was killed")
         dead = await row_of(store, job, asked)
         assert (dead["state"], dead["tries"]) == ("running", 1) and dead["lease_token"]
 
-        unblock_checkpoint(tmp_path, 10)
+        save_checkpoint(tmp_path, 10)
         async with dispatching(store, quick, cluster):
             found = await settled(store, job, asked)
         assert (found.state, found.verified and found.verified.verdict) == ("done", "valid")
@@ -182,26 +182,3 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
 async def row_of(store: Store, job: str, asked: Operation) -> Any:
     async with store.read() as tx:
         return await orders.by_id(tx, operations, job, asked.id)
-
-
-async def reader_of(fifo: Path) -> int:
-    """The writing end of a pipe, once a process reads it."""
-    found: list[int] = []
-
-    def try_it() -> bool:
-        with contextlib.suppress(OSError):
-            found.append(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
-        return bool(found)
-
-    await until(try_it, "a task that reads the pipe")
-    return found[0]
-
-
-def left(pipe: int) -> bool:
-    """Whether no process reads any more; then the pipe is closed."""
-    poll = select.poll()
-    poll.register(pipe, 0)
-    gone = any(event & select.POLLERR for _, event in poll.poll(0))
-    if gone:
-        os.close(pipe)
-    return gone

@@ -1,5 +1,7 @@
 """The state of one checkpoint, as far as this process can see it."""
 
+import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,8 +9,9 @@ import pytest
 from harness.stored_checkpoints import FILE, checkpoint_path, flip_checkpoint_bit, save_checkpoint
 
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
-from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
+from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
 from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.open_folder import folder_at
 
 
 def verdict(root: Path, step: int, verify: bool) -> str:
@@ -31,6 +34,19 @@ def test_an_inspection_says_what_is_corrupt_and_what_was_compared(tmp_path: Path
     corrupt = inspect_checkpoint(str(checkpoint_path(tmp_path, 1)), verify=True)
     assert corrupt.corrupt == (FILE,) and corrupt.why and FILE in corrupt.why and "older checkpoint" in corrupt.why
     assert (corrupt.files, corrupt.bytes) == (valid.files, valid.bytes)
+
+
+def test_files_that_a_program_has_replaced_by_a_fifo_or_a_device_are_corrupt(tmp_path: Path) -> None:
+    """An operation that waits for them takes a turn of all, for hours."""
+    path = checkpoint_path(tmp_path, 1)
+    path.mkdir()
+    names = ("fifo", "device", "file")
+    write(folder_at(path), Manifest(1, {}, {}, dict.fromkeys(names, File(0, hashlib.sha256(b"").hexdigest(), ()))))
+    (path / "file").touch()
+    os.mkfifo(path / "fifo")
+    (path / "device").symlink_to("/dev/zero")
+    found = inspect_checkpoint(str(path), verify=True)
+    assert (found.verdict, sorted(found.corrupt)) == ("corrupt", ["device", "fifo"])
 
 
 @pytest.mark.parametrize(("replaced", "expected"), [(False, "deleted"), (True, "unknown")])

@@ -1,5 +1,6 @@
 """A manifest is accepted only as it was written."""
 
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -32,6 +33,13 @@ MADE = Manifest(
     {"weight": Tensor("BF16", (4, 3))},
     {"rank-00000": File(20, "ab", (PIECE,))},
 )
+#: Names that are fields of a manifest, are sorted as text, and are not ASCII.
+OTHER = Manifest(
+    8,
+    {"step": {"sha256": None}, "rank": [True, 1.5]},
+    {name: Tensor("F32", (4,)) for name in ("step", "sha256", 'a"b', "ü")},
+    {name: File(4, "cd", (PIECE, PIECE)) for name in ("sha256", "rank-2", "step", "rank-10", "ß", "files")},
+)
 
 
 def test_what_is_written_is_read(root: Folder) -> None:
@@ -40,11 +48,17 @@ def test_what_is_written_is_read(root: Folder) -> None:
     assert list(root.files()) == [MANIFEST]
 
 
-def test_the_stored_text_has_every_field() -> None:
-    """`asdict` copies each slice; the text is made without it."""
-    body = {"format": 3, **asdict(MADE)}
-    assert text(MADE) == json.dumps(body | {"sha256": digest(body)}, sort_keys=True, separators=(",", ":")).encode()
-    assert MADE.sha256 == digest(body)
+@pytest.mark.parametrize("made", [MADE, OTHER, Manifest(0, {}, {}, {})], ids=["made", "other", "empty"])
+def test_the_stored_text_is_the_canonical_json_of_every_field(made: Manifest) -> None:
+    """`asdict` copies each slice, and one call encodes the whole. The text is made without both."""
+    body = {"format": 3, **asdict(made)}
+    assert text(made) == json.dumps(body | {"sha256": digest(body)}, sort_keys=True, separators=(",", ":")).encode()
+    assert made.sha256 == digest(body)
+
+
+def test_earlier_versions_stored_the_same_text() -> None:
+    assert MADE.sha256 == "fc49c75945a41be4c3122d8b42b804806917876775f6bbeb96428e83a9c701ba"
+    assert hashlib.sha256(text(MADE)).hexdigest() == "d18781c03b0c193a07eed3e613bf25665b24d318462294ca05cbeaaec239f341"
 
 
 def test_two_writers_at_once_leave_one_whole_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

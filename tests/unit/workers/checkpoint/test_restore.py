@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness.bad_disk import BadDisk
+from harness.stored_checkpoints import published
 
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint import restore
@@ -147,7 +148,7 @@ def test_the_next_save_removes_what_was_refused_and_not_what_was_restored(tmp_pa
     found = restore.restore(root, None, [piece(torch.zeros(4))], nothing, nothing)
     assert found is not None and found.path == folder(root, 300)
     saved(root, 400, values)
-    assert prune(root, 2, folder(root, 400)) == (300, 400)
+    assert prune(root, 2, published(folder(root, 400))) == (300, 400)
 
 
 def test_what_was_read_wrongly_once_is_kept_once_it_is_valid(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_what_was_read_wrongly_once_is_kept_once_it_is_valid(tmp_path: Path) -> 
         found = restore.restore(root, None, [piece(torch.zeros(4))], nothing, nothing)
         assert found is not None and found.path == folder(root, step)
     saved(root, 150, values)
-    assert prune(root, 2, folder(root, 150)) == (100, 150)
+    assert prune(root, 2, published(folder(root, 150))) == (100, 150)
 
 
 @pytest.mark.parametrize("name", ["rank-0", MANIFEST])
@@ -193,7 +194,7 @@ def test_the_one_before_a_checkpoint_that_stays_unreadable_is_used(tmp_path: Pat
     looked_at = inspect_checkpoint(str(folder(root, 100)), verify=True)
     assert (looked_at.verdict, looked_at.code) == ("unknown", "storage_unreachable")
     saved(root, 60, torch.arange(4.0))
-    assert prune(root, 2, folder(root, 60)) == (60, 100)
+    assert prune(root, 2, published(folder(root, 60))) == (60, 100)
 
 
 @pytest.mark.parametrize("corrupt", [False, True])

@@ -1,13 +1,18 @@
 """Room is made without taking the checkpoint that was saved last."""
 
+import json
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from harness.stored_checkpoints import published
 
+from shardyard.workers.checkpoint import manifest as manifests
 from shardyard.workers.checkpoint import retention
+from shardyard.workers.checkpoint.commit import Committed, commit
 from shardyard.workers.checkpoint.errors import CheckpointError, CheckpointRemoved
-from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
+from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, Tensor, TensorSlice, read, write
 from shardyard.workers.checkpoint.retention import (
     PINNED,
     clear,
@@ -42,7 +47,7 @@ def steps(root: Folder) -> list[int]:
 @pytest.mark.parametrize(("keep", "left"), [(1, [4]), (2, [3, 4]), (3, [2, 3, 4]), (9, [1, 2, 3, 4])])
 def test_the_newest_stay(root: Folder, keep: int, left: list[int]) -> None:
     shelve(root, 1, 2, 3, 4)
-    assert prune(root, keep, folder(root, 4)) == tuple(left)
+    assert prune(root, keep, published(folder(root, 4))) == tuple(left)
     assert steps(root) == left
     assert [int(path.name[5:]) for path in complete(root)] == left[::-1]
 
@@ -50,13 +55,13 @@ def test_the_newest_stay(root: Folder, keep: int, left: list[int]) -> None:
 def test_steps_are_in_order_however_many_digits_they_have(root: Folder) -> None:
     shelve(root, 99_999_999, 100_000_000)
     assert newest(root) == folder(root, 100_000_000)
-    assert prune(root, 1, folder(root, 100_000_000)) == (100_000_000,)
+    assert prune(root, 1, published(folder(root, 100_000_000))) == (100_000_000,)
 
 
 def test_what_was_saved_last_stays_though_it_is_of_an_earlier_step(root: Folder) -> None:
     shelve(root, 2, 3, 8)  # 8 is corrupt: training went back to 2 and saved 3
     folder(root, 9).write("rank-00000", memoryview(b"half"))  # a save that is being written
-    assert prune(root, 1, folder(root, 3)) == (3,)
+    assert prune(root, 1, published(folder(root, 3))) == (3,)
     assert complete(root) == [folder(root, 3)]
     assert steps(root) == [3, 9], "files of a pruned checkpoint take room for ever"
 
@@ -65,18 +70,19 @@ def test_one_that_is_noted_as_corrupt_takes_no_valid_ones_place(root: Folder) ->
     shelve(root, 300, 350)
     note_corrupt(folder(root, 350))  # training went back to 300
     shelve(root, 400)
-    assert prune(root, 3, folder(root, 400)) == (300, 350, 400)
-    assert prune(root, 2, folder(root, 400)) == (300, 400)
+    assert prune(root, 3, published(folder(root, 400))) == (300, 350, 400)
+    assert prune(root, 2, published(folder(root, 400))) == (300, 400)
     note_corrupt(folder(root, 300))
-    clear(folder(root, 300), read(folder(root, 300)))  # the step is saved again
+    clear(published(folder(root, 300)))  # the step is saved again
     assert sorted(folder(root, 300).files()) == [MANIFEST, "rank-00000"]
 
 
 @pytest.mark.parametrize("lost", [MANIFEST, "rank-00000"])
 def test_nothing_goes_when_the_last_one_is_not_in_place(root: Folder, lost: str) -> None:
     shelve(root, 1, 2, 3)
+    last = published(folder(root, 3))
     folder(root, 3).publish(lost, b"")
-    assert prune(root, 1, folder(root, 3)) is None
+    assert prune(root, 1, last) is None
     assert steps(root) == [1, 2, 3]
 
 
@@ -84,7 +90,7 @@ def test_a_folder_of_the_users_own_beside_them_is_no_checkpoint(root: Folder) ->
     shelve(root, 1, 2, 3)
     mine = root / "step-00000002-good"
     mine.publish(MANIFEST, folder(root, 2).read(MANIFEST))
-    assert prune(root, 1, folder(root, 3)) == (3,)
+    assert prune(root, 1, published(folder(root, 3))) == (3,)
     assert complete(root) == [folder(root, 3)] and newest(root) == folder(root, 3)
     assert mine.has(MANIFEST)
 
@@ -93,7 +99,7 @@ def test_saves_that_were_cut_off_go_when_they_are_older(root: Folder) -> None:
     shelve(root, 1, 2, 3, 4)
     for step in (2, 4):
         folder(root, step).remove(MANIFEST)
-    prune(root, 5, folder(root, 3))
+    prune(root, 5, published(folder(root, 3)))
     assert steps(root) == [1, 3, 4]
     assert complete(root) == [folder(root, 3), folder(root, 1)]
 
@@ -102,8 +108,44 @@ def test_a_folder_is_cleared_of_earlier_saves_of_its_step(root: Folder) -> None:
     shelve(root, 1)
     path = folder(root, 1)
     path.write("rank-00000-earlier", memoryview(b"weights"))
-    clear(path, Manifest(1, {}, {}, {"rank-00000": File(7, "", ())}))
+    clear(published(path))
     assert sorted(path.files()) == [MANIFEST, "rank-00000"]
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_nothing_goes_when_another_save_has_removed_or_replaced_the_manifest(root: Folder, removed: bool) -> None:
+    shelve(root, 1, 2)
+    path = folder(root, 2)
+    path.write("rank-00000-of-another", memoryview(b"weights"))
+    saved = published(path)
+    if removed:
+        path.remove(MANIFEST)
+    else:
+        write(path, Manifest(2, {"by": "another"}, {}, {"rank-00000": File(7, "", ())}))
+    with pytest.raises(CheckpointError, match="replaced or removed step 2"):
+        clear(saved)
+    assert path.has("rank-00000-of-another")
+    assert prune(root, 1, saved) is None and steps(root) == [1, 2]
+
+
+def test_a_save_encodes_each_slice_once_and_parses_no_manifest(root: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 trains beside it, and both hold the interpreter lock."""
+    shelve(root, 1, 3)  # the step is saved again
+    pieces = (TensorSlice("weight", (0,), (2,), 8),)
+    path, manifest = folder(root, 3), Manifest(3, {}, {"weight": Tensor("F32", (2,))}, {"again": File(7, "", pieces)})
+    path.write("again", memoryview(b"weights"))
+    encoded: list[str] = []
+
+    def dumps(value: Any, **how: Any) -> str:
+        encoded.append(json.dumps(value, **how))
+        return encoded[-1]
+
+    with monkeypatch.context() as counted:
+        counted.setattr(manifests, "json", SimpleNamespace(dumps=dumps))  # has no `loads`
+        done = commit(root, 1, manifest)
+    assert done == Committed(manifest.sha256, (3,)) and read(path) == manifest
+    assert sorted(path.files()) == ["again", MANIFEST] and steps(root) == [3]
+    assert sum(text.count('["weight",[0],[2],8]') for text in encoded) == 1
 
 
 def test_the_newest_whole_one_is_found_from_either_end(root: Folder) -> None:
@@ -116,13 +158,13 @@ def test_the_newest_whole_one_is_found_from_either_end(root: Folder) -> None:
 def test_pinned_ones_stay_until_they_are_unpinned(root: Folder) -> None:
     shelve(root, 1, 2, 3, 4)
     assert pin(folder(root, 2)).step == pin(folder(root, 2)).step == 2
-    assert prune(root, 1, folder(root, 4)) == (2, 4)
-    clear(folder(root, 2), Manifest(2, {}, {}, {"rank-00000": File(7, "", ())}))  # the step is saved again
-    assert prune(root, 1, folder(root, 4)) == (2, 4)
+    assert prune(root, 1, published(folder(root, 4))) == (2, 4)
+    clear(published(folder(root, 2)))  # the step is saved again
+    assert prune(root, 1, published(folder(root, 4))) == (2, 4)
     assert sorted(folder(root, 2).files()) == [MANIFEST, PINNED, "rank-00000"]
     unpin(folder(root, 2))
     unpin(folder(root, 1))
-    assert prune(root, 1, folder(root, 4)) == (4,)
+    assert prune(root, 1, published(folder(root, 4))) == (4,)
     assert steps(root) == [4]
     with pytest.raises(CheckpointError):
         pin(folder(root, 2))
@@ -132,7 +174,7 @@ def test_pinned_ones_stay_until_they_are_unpinned(root: Folder) -> None:
 def test_pinned_ones_do_not_count(root: Folder) -> None:
     shelve(root, 1, 2, 3, 4)
     pin(folder(root, 3))
-    assert prune(root, 2, folder(root, 4)) == (2, 3, 4)
+    assert prune(root, 2, published(folder(root, 4))) == (2, 3, 4)
 
 
 def test_a_pin_that_is_repeated_while_a_save_prunes_stays(root: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +190,7 @@ def test_a_pin_that_is_repeated_while_a_save_prunes_stays(root: Folder, monkeypa
 
     pin(path)
     monkeypatch.setattr(type(root), "has", has)
-    assert prune(root, 1, folder(root, 2)) == (1, 2)
+    assert prune(root, 1, published(folder(root, 2))) == (1, 2)
     assert began and path.has(PINNED)
 
 
@@ -159,7 +201,7 @@ def test_a_repeated_pin_leaves_the_first_one_to_a_removal_that_looks_for_it(root
     path.publish("removing", b"")
     with pytest.raises(OSError, match="looking"):
         pin(path)
-    assert prune(root, 1, folder(root, 2)) == (1, 2)
+    assert prune(root, 1, published(folder(root, 2))) == (1, 2)
 
 
 def test_what_cannot_be_marked_as_removed_stays(root: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +213,8 @@ def test_what_cannot_be_marked_as_removed_stays(root: Folder, monkeypatch: pytes
 
     with monkeypatch.context() as failing:
         failing.setattr(type(root), "publish", refused)
-        assert prune(root, 1, folder(root, 2)) == (1, 2)
-    assert prune(root, 1, folder(root, 2)) == (2,)
+        assert prune(root, 1, published(folder(root, 2))) == (1, 2)
+    assert prune(root, 1, published(folder(root, 2))) == (2,)
 
 
 def test_a_checkpoint_whose_removal_died_is_whole_and_can_be_pinned_after_a_day(
@@ -188,7 +230,7 @@ def test_a_checkpoint_whose_removal_died_is_whole_and_can_be_pinned_after_a_day(
     with monkeypatch.context() as dying:
         dying.setattr(type(root), "remove", dies)
         with pytest.raises(StorageUnreachable):
-            prune(root, 1, folder(root, 2))
+            prune(root, 1, published(folder(root, 2)))
     assert complete(root) == [folder(root, 2), path]
     with pytest.raises(OSError, match="in a day if that save has died"):
         pin(path)
@@ -196,9 +238,9 @@ def test_a_checkpoint_whose_removal_died_is_whole_and_can_be_pinned_after_a_day(
     later = time.time() + retention.DIED_S + 60
     monkeypatch.setattr(retention, "time", SimpleNamespace(time=lambda: later))
     assert pin(path).step == 1
-    assert prune(root, 1, folder(root, 2)) == (1, 2)
+    assert prune(root, 1, published(folder(root, 2))) == (1, 2)
     unpin(path)
-    assert prune(root, 1, folder(root, 2)) == (2,)
+    assert prune(root, 1, published(folder(root, 2))) == (2,)
     assert steps(root) == [2]
 
 
@@ -210,7 +252,7 @@ def test_a_pin_of_what_is_removed_before_it_is_written_is_taken_back(
 
     def publish(self: Folder, name: str, content: bytes, **how: bool) -> None:
         if name == PINNED:
-            assert prune(root, 1, folder(root, 2)) == (2,)
+            assert prune(root, 1, published(folder(root, 2))) == (2,)
         usual(self, name, content, **how)
 
     monkeypatch.setattr(type(root), "publish", publish)
@@ -234,7 +276,7 @@ def test_of_a_pin_and_a_removal_at_the_same_time_one_gives_way(
     def noted_has(self: Folder, name: str) -> bool:
         if self == path and not began and first == "pin" and name == "removing":
             began.append(first)
-            assert prune(root, 1, folder(root, 2)) == (1, 2)
+            assert prune(root, 1, published(folder(root, 2))) == (1, 2)
         if self == path and not began and first == "prune" and name == PINNED and has(self, "removing"):
             began.append(first)
             with pytest.raises(OSError, match="looking"):
@@ -252,6 +294,6 @@ def test_of_a_pin_and_a_removal_at_the_same_time_one_gives_way(
     if first == "pin":
         assert pin(path).step == 1
     else:
-        assert prune(root, 1, folder(root, 2)) == ((2,) if first == "prune" else (1, 2))
+        assert prune(root, 1, published(folder(root, 2))) == ((2,) if first == "prune" else (1, 2))
     assert began and steps(root) == ([2] if first == "prune" else [1, 2])
     assert not has(path, "removing")

@@ -96,9 +96,7 @@ def test_the_end_of_text_is_that_of_the_training(tmp_path: Path, published: Path
 
 
 @pytest.mark.parametrize("now", ["the same", "changed", "no tokenizer", "gone"])
-def test_only_the_tokenizer_of_the_training_is_exported(
-    now: str, tmp_path: Path, published: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_tokenizer_of_the_training_is_exported(now: str, tmp_path: Path, published: Path) -> None:
     path = published / "tokenizer.json"
     save_model_checkpoint(tmp_path, 1, tokenizer=str(published), digest=FileTokenizer(path).digest)
     if now == "changed":
@@ -107,8 +105,11 @@ def test_only_the_tokenizer_of_the_training_is_exported(
         path.write_text("{}")
     elif now == "gone":
         path.unlink()
-    made = Path(export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
-    said = capsys.readouterr().err
-    assert (made / "tokenizer.json").exists() == (made / "tokenizer_config.json").exists() == (now == "the same")
-    assert (said == "") == (now == "the same")
-    assert now == "the same" or (str(published) in said and "Copy the tokenizer.json of the training" in said)
+    made = export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out")))
+    there, why = (
+        [(Path(made.path) / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")],
+        made.tokenizer_missing,
+    )
+    assert there == [now == "the same"] * 2
+    assert json.loads((Path(made.path) / "shardyard.json").read_text()).get("tokenizer_missing") == why
+    assert why is None if now == "the same" else (why and str(published) in why and "export again" in why)

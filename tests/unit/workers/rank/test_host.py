@@ -1,10 +1,25 @@
 import os
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from shardyard.workers.rank import host
+from shardyard.workers.storage.upload_folder import upload_folder
+
+
+def test_a_rank_that_starts_removes_what_killed_exports_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(host, "connect", lambda *_: socket.socket())
+    with upload_folder() as used:
+        left = used.with_name(f"{used.name[:-8]}killed00")
+        left.mkdir()
+        (left / "model").touch()
+        host.warm_fork_server()
+        assert [*tmp_path.iterdir()] == [used]
 
 
 def test_a_trainer_gets_no_variable_of_ray_and_no_device_that_it_was_not_given(monkeypatch: pytest.MonkeyPatch) -> None:

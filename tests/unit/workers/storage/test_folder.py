@@ -4,10 +4,12 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from shardyard.workers.regular_files import UnfitFile
 from shardyard.workers.storage.errors import StorageDenied, StorageUnreachable, StorageUnreadable
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
@@ -26,22 +28,61 @@ def test_what_a_dead_writer_left_is_discarded_and_nothing_else(root: Folder) -> 
     fill(out)
     fill(other)
     for _ in range(2):
-        out.discard_partial(LAST)
+        out.discard(LAST)
         assert (sorted(out.files()), sorted(other.files())) == ([LAST, "weights"], [LAST, "weights"])
     if isinstance(root, LocalFolder):  # its writers fill another folder, which they rename
         left = [Path(root.where) / name for name in (".out.7.partial", ".output.7.partial")]
         for folder in left:
             folder.mkdir()
-        out.discard_partial(LAST)
+        out.discard(LAST)
         assert [folder.exists() for folder in left] == [False, True]
     else:  # of a bucket's, the last file is missing
         out.remove(LAST)
         with contextlib.suppress(FileExistsError):
             fill(out)
             raise AssertionError("it was filled a second time")
-        out.discard_partial(LAST)
+        out.discard(LAST)
         assert out.files() == {}
         fill(out)
+
+
+def test_what_dies_while_a_filled_folder_is_removed_leaves_nothing_that_counts(
+    root: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local folder is removed in any order, and a bucket's objects several at once."""
+    out = root / "out"
+    fill(out)
+
+    def killed(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as dying, pytest.raises(ZeroDivisionError):
+        dying.setattr(shutil, "rmtree", killed)
+        dying.setattr(type(root), "remove_all", killed)
+        out.discard(LAST, complete=True)
+    assert not out.has(LAST)
+    out.discard(LAST)
+    assert out.files() == {}
+    fill(out)
+    out.discard(LAST, complete=True)
+    assert out.files() == {} and (not isinstance(root, LocalFolder) or [*Path(root.where).iterdir()] == [])
+    out.discard(LAST, complete=True)  # there is none
+
+
+def test_what_has_appeared_survives_a_power_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, beats, sync = [], [0], os.fsync
+
+    def noted(handle: int) -> None:
+        sync(handle)
+        synced.append(re.sub(r"\.out\.\w+\.partial", "partial", str(Path(f"/proc/self/fd/{handle}").readlink())))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with LocalFolder(str(tmp_path / "out")).filled(LAST, lambda: beats.append(1)) as partial:
+        for name in ("weights", "tokenizer.json", LAST):
+            (partial / name).write_text("{}")
+    names = (LAST, "tokenizer.json", "weights")
+    assert sorted(synced[:3]) == [f"{tmp_path}/partial/{name}" for name in names]
+    assert synced[3:] == [f"{tmp_path}/partial", str(tmp_path)] and sum(beats) == 3
 
 
 def test_a_writer_removes_no_other_writers_folder(tmp_path: Path) -> None:
@@ -114,6 +155,23 @@ def test_a_file_that_the_disk_cannot_show_is_not_missing(tmp_path: Path, monkeyp
     monkeypatch.setattr(Path, "stat", failed)
     with pytest.raises(OSError, match="Input/output"):
         folder.has("manifest.json")
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a device"])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
+    """A FIFO waits for a writer, and a device has no end. The size of both is 0."""
+    folder = LocalFolder(str(tmp_path))
+    if kind == "a FIFO":
+        os.mkfifo(tmp_path / "file")
+    else:
+        (tmp_path / "file").symlink_to("/dev/zero")
+    for read in (
+        lambda: folder.read("file"),
+        lambda: folder.read_into("file", 0, memoryview(bytearray(3))),
+        lambda: folder.sha256("file", 0),
+    ):
+        with pytest.raises(UnfitFile, match=kind):
+            read()
 
 
 @pytest.mark.parametrize(

@@ -289,10 +289,8 @@ def test_a_folder_made_here_appears_with_its_last_file(prefix: str, tmp_path: Pa
     out = folder_at(prefix) / "export"
     with pytest.raises(ValueError, match="cut off"), out.filled(last="config.json") as local:
         (local / "model").write_bytes(b"weights")
-        out.discard_partial("config.json")
-        assert not local.exists(), "what a process that was killed has left on its disk"
         raise ValueError("cut off")
-    assert out.files() == {}
+    assert out.files() == {} and not local.exists()
     with out.filled(last="config.json") as local:
         (local / "config.json").write_bytes(b"{}")
         (local / "model").write_bytes(b"weights")
@@ -300,6 +298,22 @@ def test_a_folder_made_here_appears_with_its_last_file(prefix: str, tmp_path: Pa
     assert out.files() == {"config.json": 2, "empty": 0, "model": 7} and not local.exists()
     with pytest.raises(FileExistsError, match="not an empty folder"), out.filled(last="config.json"):
         raise AssertionError
+
+
+def test_what_killed_processes_have_left_on_this_disk_goes_with_the_next_folder_of_any_address(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is as large as a model, and no one exports the same checkpoint again."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with (folder_at(prefix) / "export").filled(last="config.json") as used:
+        (used / "model").write_bytes(b"weights")
+        left = used.with_name(f"{used.name[:-8]}killed00")
+        left.mkdir()
+        (left / "model").write_bytes(b"weights")
+        with (folder_at(prefix) / "another").filled(last="config.json") as other:
+            (other / "config.json").write_bytes(b"{}")
+            assert {*tmp_path.iterdir()} == {used, other}
+    assert [*tmp_path.iterdir()] == [] and (folder_at(prefix) / "export").files() == {"model": 7}
 
 
 def test_each_part_of_a_folder_made_here_beats(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:

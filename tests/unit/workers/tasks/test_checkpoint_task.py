@@ -1,5 +1,7 @@
 """What the cluster does with a checkpoint, in this process: it reports what it finds, and repairs what a dead predecessor left."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,19 @@ from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
 
 def verify(path: Path) -> Outcome:
     return perform(Operation("op", "verify", str(path)))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def write_tokenizer(path: Path) -> None:
+    """One of three tokens, of which the first ends a text."""
+    from tokenizers import Tokenizer, models
+
+    tokenizer = Tokenizer(models.WordLevel({"<|endoftext|>": 0, "a": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.save(str(path))
 
 
 def exported(saved: Path, step: int, dtype: str = "fp32") -> Outcome:
@@ -49,9 +64,7 @@ def test_an_export_is_what_the_command_writes_and_is_kept(tmp_path: Path) -> Non
     assert made
     by_hand = tmp_path / "by-hand"
     written = export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(by_hand)))
-    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == {
-        file.name: file.read_bytes() for file in by_hand.iterdir()
-    }
+    assert contents(tmp_path / "out") == contents(by_hand)
     assert made == {**vars(written), "path": str(tmp_path / "out"), "dtype": "fp32"}
     folder_at(str(checkpoint_path(tmp_path, 1))).remove_all()
     assert exported(tmp_path, 1).result == made
@@ -72,13 +85,55 @@ def test_a_step_that_was_saved_again_is_exported_again(tmp_path: Path) -> None:
 def test_an_export_stays_where_the_step_that_was_saved_again_is_corrupt(tmp_path: Path) -> None:
     save_model_checkpoint(tmp_path, 1)
     assert exported(tmp_path, 1).result
-    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    before = contents(tmp_path / "out")
     folder_at(str(checkpoint_path(tmp_path, 1))).remove_all()
     save_model_checkpoint(tmp_path, 1, seq_len=128)
     flip_checkpoint_bit(tmp_path, 1)
     error = exported(tmp_path, 1).error
     assert error and error["code"] == "checkpoint_corrupt"
-    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+    assert contents(tmp_path / "out") == before
+
+
+def test_an_export_that_died_while_the_old_one_was_removed_is_made_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model_checkpoint(tmp_path, 1)
+    assert exported(tmp_path, 1).result
+    folder_at(str(checkpoint_path(tmp_path, 1))).remove_all()
+    save_model_checkpoint(tmp_path, 1, seq_len=128)
+
+    def killed(path: Path, **_: object) -> None:
+        for name in ("shardyard.json", "model.safetensors"):
+            (path / name).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(shutil, "rmtree", killed)
+        exported(tmp_path, 1)
+    made = exported(tmp_path, 1).result
+    export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "by-hand")))
+    assert made and made["files"] == 1
+    assert contents(tmp_path / "out") == contents(tmp_path / "by-hand")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["by-hand", "out", "step-00000001"]
+
+
+def test_an_export_without_its_tokenizer_says_so_and_is_made_again_when_that_is_back(tmp_path: Path) -> None:
+    tokenizer = tmp_path / "published.json"
+    save_model_checkpoint(tmp_path, 1, tokenizer=str(tokenizer))
+    made = exported(tmp_path, 1).result
+    assert made and f"{tokenizer} does not exist" in made["tokenizer_missing"]
+    before = contents(tmp_path / "out")
+    assert exported(tmp_path, 1).result == made and contents(tmp_path / "out") == before
+    write_tokenizer(tokenizer)
+    again = exported(tmp_path, 1).result
+    assert again == made | {"tokenizer_missing": None}
+    ends = [
+        json.loads(contents(tmp_path / "out")[name])["eos_token_id"]
+        for name in ("config.json", "generation_config.json")
+    ]
+    assert ends == [0, 0] and (tmp_path / "out" / "tokenizer.json").exists()
+    tokenizer.unlink()
+    assert exported(tmp_path, 1).result == again
 
 
 @pytest.mark.parametrize(

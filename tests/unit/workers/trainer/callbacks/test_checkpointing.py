@@ -1,5 +1,6 @@
 """How persistently each kind of checkpoint is saved. Saves with several ranks: tests/parity/test_checkpointing.py."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint.manifest import read
 from shardyard.workers.checkpoint.retention import complete, folder
 from shardyard.workers.data_spec import DataSpec
+from shardyard.workers.huggingface.export import Exported
 from shardyard.workers.messages.stop_request import StopRequest
 from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.trainer.callbacks import checkpointing
@@ -121,6 +123,33 @@ def test_an_export_waits_for_no_worker_with_a_clock_of_its_own(saving: Saving, m
     monkeypatch.setattr(checkpointing, "verify_together", lambda *_: pytest.fail("it waits for the other workers"))
     callback.finish(LAST, StopRequest.NO)
     assert [cause for cause, _, _ in saving.incidents] == ["export_failed"], "there is no model to export"
+
+
+def test_a_run_that_dies_while_it_removes_an_earlier_export_leaves_none_that_counts(
+    saving: Saving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = saving.root / f"export-{LAST:08d}"
+    earlier.mkdir()
+    (earlier / checkpointing.CONFIG).touch()
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    saving.callback = Checkpointing(*saving.given(Layout(), export=True))
+    with pytest.raises(KeyboardInterrupt):
+        saving.callback.finish(LAST, StopRequest.NO)
+    assert not earlier.exists()
+
+
+def test_a_run_whose_export_lacks_the_tokenizer_writes_so_into_its_log(
+    saving: Saving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Exported("out", 1, 1, 4, "tokenizer.json does not exist.")
+    monkeypatch.setattr(checkpointing, "export", lambda *_, **__: made)
+    saving.callback = Checkpointing(*saving.given(Layout(), export=True))
+    saving.callback.finish(LAST, StopRequest.NO)
+    assert saving.incidents == [] and capsys.readouterr().err == "shardyard: tokenizer.json does not exist.\n"
 
 
 def test_a_checkpoint_says_how_its_model_has_read_documents(saving: Saving) -> None:
