@@ -1,8 +1,8 @@
 """Finds the smallest change of a spec with which it fits: single changes first, in the order of what they cost, then several together.
 
-The order: recompute, a smaller micro-batch, a higher ZeRO stage, the optimizer's state on the host, other degrees of tensor and pipeline
-on as many ranks, more ranks. The global batch stays the same, and so does every loss. Each candidate passes the spec's own checks.
-Imports no torch.
+The order: recompute, a smaller micro-batch, a higher ZeRO stage, the optimizer's state on the host, or what is there on the device, other
+degrees of tensor and pipeline on as many ranks, more ranks, and where host memory is short state on a disk. The global batch stays the
+same, and so does every loss. Each candidate passes the spec's own checks. Imports no torch.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ class Change:
 
 
 def smallest_change(train: TrainSpec, facts: ModelFacts, judge: Judge, most_ranks: int) -> Change | None:
-    """The first change that fits on `most_ranks` ranks; if none does, the one that needs least memory. None if nothing can be changed."""
+    """The first change that fits on `most_ranks` ranks; if none does, the one that is nearest to it. None if nothing can be changed."""
     search = _Search(train, facts, judge, most_ranks)
     return search.found()
 
@@ -63,11 +63,11 @@ def few_changes(train: TrainSpec, facts: ModelFacts) -> Iterator[Change]:
 
 
 class _Search:
-    """Tries candidates in order and remembers which of them needs least."""
+    """Tries candidates in order and remembers which of them is nearest to what there is."""
 
     def __init__(self, train: TrainSpec, facts: ModelFacts, judge: Judge, most_ranks: int) -> None:
         self._train, self._facts, self._judge, self._most_ranks = train, facts, judge, most_ranks
-        self._judged = 0
+        self._judged, self._host_is_short = 0, False
         self._closest: Change | None = None
 
     def found(self) -> Change | None:
@@ -79,7 +79,8 @@ class _Search:
                 break
             if (change := self._on(degrees)) is not None:
                 return change
-        return self._closest
+        disk = _to_disk(self._train.offload) if self._host_is_short else ()
+        return (self._on((), [disk]) if disk else None) or self._closest
 
     def _tried(self, edits: tuple[Edit, ...]) -> Change | None:
         """The change, if the spec's own checks allow it."""
@@ -89,16 +90,21 @@ class _Search:
         if train is None or verdict is None:
             return None
         change = Change(edits, train, verdict)
-        if self._closest is None or change.verdict.needed < self._closest.verdict.needed:
+        self._host_is_short = self._host_is_short or verdict.host.share > 1
+        if self._closest is None or _nearness(verdict) < _nearness(self._closest.verdict):
             self._closest = change
         return change
 
-    def _on(self, degrees: tuple[Edit, ...]) -> Change | None:
-        """The smallest change with these degrees that fits: none is looked for if even the most frugal one does not."""
+    def _on(self, degrees: tuple[Edit, ...], offloads: list[tuple[Edit, ...]] | None = None) -> Change | None:
+        """The smallest change with these degrees that fits: none is looked for if even the most frugal one does not.
+
+        `offloads`: what is tried of offload; None: all that keeps state out of disks.
+        """
         try:
-            options = _options(self._train, applied(self._train, degrees).layout)
+            *options, more = _options(self._train, applied(self._train, degrees).layout)
         except ValueError:
             return None
+        options.append(offloads or [*more, *_less_offload(self._train.offload)])
         most = options[0][-1], options[1][-1]
         frugal = [
             self._tried(_joined(degrees, *most, zero, offload)) for zero, offload in product(options[2], options[3])
@@ -147,6 +153,7 @@ class _Search:
 def _singles(train: TrainSpec) -> Iterator[tuple[Edit, ...]]:
     for options in _options(train, train.layout):
         yield from options[1:]
+    yield from _less_offload(train.offload)
 
 
 def _allowed(train: TrainSpec, facts: ModelFacts, edits: tuple[Edit, ...]) -> TrainSpec | None:
@@ -176,6 +183,31 @@ def _options(train: TrainSpec, layout: Layout) -> tuple[list[tuple[Edit, ...]], 
     )
 
 
+def _less_offload(offload: Offload) -> list[tuple[Edit, ...]]:
+    """Choices with less in host memory than now."""
+    found: list[tuple[Edit, ...]] = []
+    if offload.activations:
+        found.append((("offload.activations", False),))
+    if offload.to == "host" and offload.parameters:
+        found.append((("offload.parameters", False), ("offload.optimizer", 1)))
+    if offload.to == "host" and (offload.parameters or offload.optimizer):
+        found.append((("offload.parameters", False),) if offload.parameters else (("offload.optimizer", 0),))
+    return found
+
+
+def _to_disk(offload: Offload) -> tuple[Edit, ...]:
+    """What keeps the optimizer's state, or what else is offloaded, on a disk; empty if it is there."""
+    if offload.to == "disk":
+        return ()
+    here = () if offload.parameters or offload.optimizer else (("offload.optimizer", 1),)
+    return (*here, ("offload.to", "disk"))
+
+
+def _nearness(verdict: Verdict) -> tuple[float, int]:
+    """Less is nearer to what there is."""
+    return verdict.share, verdict.needed
+
+
 def _smaller(train: TrainSpec, layout: Layout) -> list[int]:
     """Smaller micro-batches, the largest first, in numbers that the schedule can run."""
     try:
@@ -191,13 +223,12 @@ def applied(train: TrainSpec, edits: tuple[Edit, ...]) -> TrainSpec:
     """The spec with `edits`. Raises ValueError (pydantic) for a layout that cannot be."""
     layout = {field.removeprefix("layout."): value for field, value in edits if field.startswith("layout.")}
     other = dict(edit for edit in edits if not edit[0].startswith("layout."))
+    offload = {field.removeprefix("offload."): value for field, value in other.items() if field.startswith("offload.")}
     update: dict[str, Any] = {"layout": train.layout.with_(**layout)} if layout else {}
     if "recompute" in other:
         update["recompute"] = Recompute(mode=other["recompute"])
-    if "offload.optimizer" in other:
-        update["offload"] = Offload.model_validate(
-            {**train.offload.model_dump(), "optimizer": other["offload.optimizer"]}
-        )
+    if offload:
+        update["offload"] = Offload.model_validate({**train.offload.model_dump(), **offload})
     return train.model_copy(update=update)
 
 

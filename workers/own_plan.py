@@ -19,6 +19,10 @@ _PARTS: Final = frozenset(
 KNOBS: Final = (
     "Less memory need: recompute, a smaller layout.micro_batch, a higher layout.zero, offload.optimizer: 1, more ranks."
 )
+#: The same where host memory is short.
+HOST_KNOBS: Final = (
+    "Less host memory: a smaller offload.optimizer, offload.activations: false, a higher layout.zero, more nodes."
+)
 _NOTE: Final = "By the submitter's dry run of the module, not by formulas."
 _OF_GPUS: Final = "The dry run is of GPUs: buffers of gloo are not counted."
 

@@ -122,6 +122,7 @@ def answered(asked: search.Question) -> LayoutAdvice:
             does_not_fit=found.too_large,
             slower=found.slower,
             least_needed_bytes=None if math.isinf(found.least_needed) else round(found.least_needed),
+            least_host_bytes=None if math.isinf(found.least_on_host) else round(found.least_on_host),
         ),
     )
 
@@ -131,6 +132,7 @@ def _hardware(found: Hardware) -> AdvisedHardware:
         device=found.device,
         flops=found.flops,
         memory_bytes=found.memory,
+        host_memory_bytes=found.host_memory,
         memory_bandwidth=found.memory_bandwidth,
         ranks_per_node=found.ranks_per_node,
         cores=found.cores,
@@ -169,4 +171,5 @@ def _layout(row: search.Row, given: Offload) -> AdvisedLayout:
         tokens_per_s=row.batch.global_batch * train.data.tokens_per_sample / time.seconds,
         needed_bytes=row.verdict.needed,
         kinds=[KindBytes(kind=kind, bytes=held) for kind, held in row.plan.by_kind.items()],
+        host=[KindBytes(kind=kind, bytes=held) for kind, held in row.plan.offloaded.items()],
     )

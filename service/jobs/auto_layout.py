@@ -3,6 +3,7 @@
 Equal specs get equal layouts on equal devices: the whole cluster's capacity and the models of its GPUs count. What is free does not.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from ..policies import queue
 from ..spec import JobSpec
 from . import advice, queued_job
 from .advice import AdviceRequest, Cpus
-from .memory_plan import gpu_models, size
+from .memory_plan import gpu_models, gpu_rows, size
 
 #: What changes neither a layout's time nor its memory: trials of a sweep over it share one search.
 _WITHOUT_EFFECT: Final[Any] = {"seed": True, "schedule": True, "optimizer": {"lr", "weight_decay"}}
@@ -37,13 +38,14 @@ class Devices:
     """What a layout is chosen for. `most`: how many ranks of the job can run at once; 0: not known.
 
     `per_node`: ranks of the largest node. `room(world, tensor)`: whether the nodes have room for `world` ranks in tensor groups of `tensor`
-    ranks, each group on one node. None: not known.
+    ranks, each group on one node. `host_memory`: bytes of host memory that the GPUs of a node share. None: not known.
     """
 
     model: GpuModel | Cpus
     most: int
     per_node: int | None = None
     room: Callable[[int, int], bool] | None = field(default=None, compare=False)
+    host_memory: int | None = None
 
     @property
     def name(self) -> str:
@@ -60,7 +62,9 @@ def decided(spec: JobSpec, architecture: Architecture | None, devices: Devices) 
     for world in _worlds(auto, devices):
         if too_large is not None and world & (world - 1):
             continue  # fewer ranks have less memory: only a power of two may divide the model better
-        wanted = AdviceRequest(world, devices.model, 1, Given(per_node=devices.per_node))
+        wanted = AdviceRequest(
+            world, devices.model, 1, Given(per_node=devices.per_node, host_memory=devices.host_memory)
+        )
         asked = advice.question(spec.train, architecture, wanted)
         if devices.room is not None and not (auto.world and "tensor" in spec.train.layout.model_fields_set):
             asked = replace(asked, tensors=tuple(t for t in divisors(world) if devices.room(world, t)))
@@ -111,17 +115,27 @@ def _with(spec: JobSpec, row: search.Row, auto: AutoLayout, devices: str) -> Job
 
 def _does_not_fit(asked: search.Question, found: search.Advice, devices: Devices) -> DoesNotFit:
     """The error with what is short."""
-    hardware = asked.hardware
-    assert hardware.memory is not None
-    shared = min(asked.world, hardware.ranks_per_node) if hardware.device == "cpu" else 1
-    has, needed = hardware.memory // shared, round(found.least_needed)
-    where = "a GPU" if hardware.device == "cuda" else "a CPU rank"
-    message = f"No layout of {asked.world} × {devices.name}{_fixed(asked)} fits. The most frugal one needs {size(needed)} per rank or more"
-    short = f"{where} has {size(has)}: {size(max(0, needed - has))} or more are short."
+    on_host = math.isfinite(found.least_on_host)
+    needed, what = (found.least_on_host, " of host memory") if on_host else (found.least_needed, "")
+    where, has = _memory(asked, on_host)
+    least = f"The most frugal one needs {size(round(needed))}{what} per rank or more"
+    short = f"{where} has {size(has)}: {size(max(0, round(needed) - has))} or more are short."
     more = f"Use more ranks, as in layout: {{auto: {{world: {2 * asked.world}}}}}"
-    remedy = f"{more}, a shorter data.seq_len, or a smaller model."
+    disk = ", offload: {optimizer: 1, to: disk} beside layout" if on_host and asked.fixed.offload is None else ""
+    remedy = f"{more}{disk}, a shorter data.seq_len, or a smaller model."
     fewer = f" Or leave out a part of what the spec fixes: {asked.fixed}." if str(asked.fixed) else ""
-    return DoesNotFit(f"{message}, and {short}", field=_FIELD, remedy=remedy + fewer)
+    message = f"No layout of {asked.world} × {devices.name}{_fixed(asked)} fits. {least}, and {short}"
+    return DoesNotFit(message, field=_FIELD, remedy=remedy + fewer)
+
+
+def _memory(asked: search.Question, on_host: bool) -> tuple[str, int]:
+    """What a rank has of the memory that is short, as a part of a sentence and in bytes. `on_host`: a GPU's rank of its node's."""
+    hardware, sharing = asked.hardware, min(asked.world, asked.hardware.ranks_per_node)
+    memory = hardware.host_memory if on_host else hardware.memory
+    assert memory is not None
+    if on_host:
+        return "a rank's part of its node", memory // sharing
+    return ("a GPU", memory) if hardware.device == "cuda" else ("a CPU rank", memory // sharing)
 
 
 def _no_layout(asked: search.Question, found: search.Advice, auto: AutoLayout) -> ShardyardError:
@@ -162,7 +176,7 @@ def of_cluster(spec: JobSpec, clusters: Sequence[Nodes]) -> Devices:
         return queue.impossible(replace(waiting, world_size=world, tensor=tensor), cluster.inventory) is None
 
     if kind == "cuda":
-        return Devices(_gpu(waiting, cluster), most, per_node, room)
+        return Devices(_gpu(waiting, cluster), most, per_node, room, _host_memory(cluster, waiting.model, per_node))
     each = cluster.cpu_ranks_per_core
     cores = max(1, per_node // each) if per_node else auto.world or 1
     memory = [row["host_memory_bytes"] for row in cluster.rows if row["cpu"] >= 1 and row["host_memory_bytes"]]
@@ -186,6 +200,13 @@ def _per_node(kind: queue.Device, inventory: queue.Inventory) -> int | None:
     """Ranks of the largest node; None: no node is known."""
     here = (machine.capacity[kind] for machine in inventory.machines)
     return max((*here, *inventory.whole.get(kind, ())), default=0) or None
+
+
+def _host_memory(cluster: Nodes, model: str, per_node: int | None) -> int | None:
+    """Of a node with `per_node` GPUs, at the least that a known node has for each GPU of `model`; None: not known."""
+    rows = [row for row in gpu_rows(cluster, model) if row["host_memory_bytes"]]
+    least = min((row["host_memory_bytes"] / int(row["gpu"]) for row in rows), default=None)
+    return None if least is None or per_node is None else int(least * per_node)
 
 
 def _gpu(waiting: queue.Waiting, cluster: Nodes) -> GpuModel:

@@ -14,7 +14,6 @@ from sqlalchemy.engine import RowMapping
 
 from ...strategies.cost.node_room import Cluster, Room, Verdict, verdict
 from ...strategies.cost.plan import Plan, plan
-from ...strategies.cost.snapshots import SNAPSHOTS
 from ...strategies.layout import Layout
 from ...workers import own_plan
 from ...workers.cost_inputs import planned_setting
@@ -54,7 +53,11 @@ class Planned:
 
     def record(self) -> MemoryPlan:
         found = self.verdict
-        also = {"Only a smaller layout of this elastic job fits.": self.smaller, _NOT_ON_GPUS: self.not_on_gpus}
+        also = {
+            f"{_on_host(self)}.": found.fits is False and found.host.share > 1,
+            "Only a smaller layout of this elastic job fits.": self.smaller,
+            _NOT_ON_GPUS: self.not_on_gpus,
+        }
         return MemoryPlan(
             device=self.device.kind,
             source=self.plan.source,
@@ -87,7 +90,8 @@ def planned(spec: JobSpec, checked: validation.Checked, clusters: Sequence[Nodes
     if spec.resources.force:
         return answers[0]
     if checked.architecture is None:
-        raise DoesNotFit(_message(answers[0]), field="train.layout", remedy=f"{own_plan.KNOBS} {_FORCE}")
+        knobs = own_plan.HOST_KNOBS if answers[0].verdict.lacks_host else own_plan.KNOBS
+        raise DoesNotFit(_message(answers[0]), field="train.layout", remedy=f"{knobs} {_FORCE}")
     facts, those = kinds[0]
     least = [_cluster(one, facts.kind, min, model) for one in those]
     raise _refusal(spec, checked.architecture, answers[0], least, those)
@@ -108,6 +112,8 @@ def _by_dry_run(spec: JobSpec, checked: validation.Checked, facts: DeviceFacts, 
     """The plan that came with the spec. On a smaller layout of an elastic job a rank holds as much or more."""
     assert spec.train.planned is not None
     plan = own_plan.plan_of(spec.train.planned, facts.kind)
+    if spec.train.offload.to == "disk":  # a dry run counts that state as host memory
+        clusters = [one.without_host for one in clusters]
     found = verdict(plan, facts.kind, spec.world_size, clusters)
     others = (verdict(plan, facts.kind, layout.world_size, clusters) for layout in checked.elastic_layouts)
     smaller = found.fits is False and any(other.fits is not False for other in others)
@@ -143,8 +149,12 @@ def _facts(device: queue.Device, clusters: Sequence[Nodes], model: str) -> Devic
 
 def gpu_models(nodes: Nodes, model: str) -> list[tuple[GpuModel, ...]]:
     """The models that the GPUs of each node may be; empty where they are not known. `model`: only of GPUs of this name, if given."""
-    names = (row["gpu_model"] for row in nodes.rows if row["gpu"] >= 1)
-    return [gpus_of_ray(name) for name in names if _is_asked(name, model)]
+    return [gpus_of_ray(row["gpu_model"]) for row in gpu_rows(nodes, model)]
+
+
+def gpu_rows(nodes: Nodes, model: str) -> list[RowMapping]:
+    """The nodes that have GPUs, of this name if one is given."""
+    return [row for row in nodes.rows if row["gpu"] >= 1 and _is_asked(row["gpu_model"], model)]
 
 
 def _verdict(
@@ -177,7 +187,8 @@ def _room(row: RowMapping, device: queue.Device, per_core: int, pick: Callable[[
     if device == "cpu":
         return Room(ranks, row["host_memory_bytes"] or None, shared=True)
     models = gpus_of_ray(row["gpu_model"])
-    return Room(ranks, pick(model.memory_bytes for model in models) if models else None)
+    memory = pick(model.memory_bytes for model in models) if models else None
+    return Room(ranks, memory, host=row["host_memory_bytes"] or None)
 
 
 def _refusal(
@@ -207,26 +218,42 @@ def _on_nodes(spec: JobSpec, layout: Layout, device: queue.Device, nodes: Sequen
 def _message(found: Planned) -> str:
     verdict = found.verdict
     parts = [f"{kind} {size(held)}" for kind, held in found.plan.by_kind.items()]
-    host = {kind: held for kind, held in found.plan.host.items() if kind != SNAPSHOTS}
-    parts += [f"{kind} on the host {size(held)}" for kind, held in host.items()] if verdict.shared else []
+    offloaded = found.plan.offloaded.items()
+    parts += [f"{kind} on the host {size(held)}" for kind, held in offloaded] if verdict.shared else []
     parts.append(f"the process itself {size(verdict.reserved)}")
-    has = (
-        f"the largest known node has {size(verdict.memory)} for all its ranks"
-        if verdict.shared
-        else f"a GPU has {size(verdict.memory)}"
-    )
-    return f"A rank needs {size(verdict.needed)} ({', '.join(parts)}); {has}."
+    has = f"a GPU has {size(verdict.memory)}" if verdict.memory else "what memory a GPU has is not known"
+    if verdict.shared:
+        has = f"the largest known node has {size(verdict.memory)} for all its ranks"
+    on_host = f" {_on_host(found)}." if verdict.host.needed else ""
+    return f"A rank needs {size(verdict.needed)} ({', '.join(parts)}); {has}.{on_host}"
+
+
+def _on_host(found: Planned) -> str:
+    """What a GPU's rank needs of host memory, and what there is of it, as a sentence."""
+    host = found.verdict.host
+    parts = [f"{kind} {size(held)}" for kind, held in found.plan.offloaded.items()]
+    parts.append(f"the process itself {size(host.reserved)}")
+    has = "" if host.memory is None else f"; a node has {size(host.memory)} for {host.ranks} of them"
+    return f"In host memory each rank needs {size(host.needed)} ({', '.join(parts)}){has}"
 
 
 def _remedy(change: Change | None) -> str:
     if change is None:
         return f"Use more devices or a smaller model. {_FORCE}"
+    needed = _needed(change.verdict)
+    if change.verdict.memory is None and change.verdict.share <= 1:
+        return f"Set {change}: a rank then needs {needed}, and what memory a GPU has is not known. {_FORCE}"
     if not change.fits:
-        closest = f"The closest is {change}: it needs {size(change.verdict.needed)} per rank."
+        closest = f"The closest is {change}: it needs {needed} per rank."
         return (
             f"No change of the layout fits on these devices. {closest} Use more devices, or a smaller model. {_FORCE}"
         )
-    return f"Set {change}: a rank then needs {size(change.verdict.needed)}. {_FORCE}"
+    return f"Set {change}: a rank then needs {needed}. {_FORCE}"
+
+
+def _needed(verdict: Verdict) -> str:
+    on_host = f", and {size(verdict.host.needed)} of host memory" if verdict.host.needed else ""
+    return size(verdict.needed) + on_host
 
 
 def size(number: int | None) -> str:

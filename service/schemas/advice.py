@@ -23,6 +23,10 @@ class AdvisedHardware(Value):
     memory_bytes: int | None = Field(
         description="Memory of a GPU, or of a node whose CPU ranks share it; null: unknown, and everything fits."
     )
+    host_memory_bytes: int | None = Field(
+        None,
+        description="Host memory of a node, which the ranks of its GPUs share; null: unknown, and what is offloaded fits.",
+    )
     memory_bandwidth: float = Field(description="Bytes per second that an update reaches in a rank's memory.")
     ranks_per_node: int
     cores: float = Field(description="Processors per rank; below 1 ranks share them.")
@@ -55,6 +59,9 @@ class AdvisedLayout(Value):
     tokens_per_s: float
     needed_bytes: int = Field(description="Bytes that the fullest rank needs: tensors, and what its process holds.")
     kinds: list[KindBytes] = Field(description="Bytes of its tensors by kind, at the peak of a step.")
+    host: list[KindBytes] = Field(
+        [], description="Bytes that a rank offloads to host memory, by what they are for. Snapshots are not counted."
+    )
 
     @property
     def messages_s(self) -> float:
@@ -89,6 +96,10 @@ class LeftOut(Value):
     )
     least_needed_bytes: int | None = Field(
         description="A lower bound of what a rank of the most frugal candidate needs, of those that do not fit."
+    )
+    least_host_bytes: int | None = Field(
+        None,
+        description="A lower bound of the host memory that a rank of the most frugal candidate needs, of those that lack only that.",
     )
 
 

@@ -36,7 +36,8 @@ class Hardware:
     `flops`: FLOP/s that a rank reaches in the passes of a model. `memory`: bytes of a GPU, or of a node whose CPU ranks share it; None:
     unknown. `memory_bandwidth`: bytes/s of a rank's own memory; `host`: bytes/s between a device and its host. `block_s`: seconds that
     forward and backward pass of a micro-batch through a block take beside their FLOPs, whatever its size. `hidden`: the share of a time of
-    computing that hides communication beside it. `cores`: processors per rank; below 1 ranks share them.
+    computing that hides communication beside it. `cores`: processors per rank; below 1 ranks share them. `host_memory`: bytes of host
+    memory that the ranks of a node's GPUs share; None: unknown.
     """
 
     device: Literal["cpu", "cuda"]
@@ -50,6 +51,7 @@ class Hardware:
     block_s: float
     hidden: float
     cores: float = 1.0
+    host_memory: int | None = None
 
     def within(self, ranks: int, stride: int) -> bool:
         """Whether every group of `ranks` ranks, each `stride` after the one before, is on one node."""

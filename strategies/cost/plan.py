@@ -23,8 +23,9 @@ from ..layout import divides_hidden, own_clocks, profiled
 from . import buckets, gathered, in_flight, logits, moved_state, parameter_server, weight_passes
 from .block_memory import block_bytes, gathered_weights, working_bytes
 from .estimate import Setting
+from .on_host import largest_block_bytes, most_on_host
 from .rank_parameters import Rank, rank_at
-from .snapshots import SNAPSHOTS, fullest_bytes
+from .snapshots import SNAPSHOTS
 from .stage_balance import stage_blocks
 
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "logits", "buffers", "workspace"]
@@ -45,8 +46,9 @@ Source = Literal["formulas", "dry run"]
 
 @dataclass(frozen=True)
 class Plan:
-    """Bytes of the fullest rank by kind, at the `moment` of its peak (of a dry run: None); `host`: in host memory by what they are for.
+    """Bytes of the fullest rank by kind, at the `moment` of its peak (of a dry run: None).
 
+    `host`: bytes in host memory by what they are for: of that rank, and beside GPUs of the one that has most there.
     `disk`: bytes of state on a disk of its node, which an update reads once and writes once.
     """
 
@@ -61,6 +63,11 @@ class Plan:
     def peak(self) -> int:
         return sum(self.by_kind.values())
 
+    @property
+    def offloaded(self) -> Mapping[str, int]:
+        """Bytes in host memory that the run cannot do without, by what they are for: all but snapshots."""
+        return {what: held for what, held in self.host.items() if what != SNAPSHOTS}
+
 
 def plan(setting: Setting) -> Plan:
     """The plan of the rank that needs most."""
@@ -72,7 +79,7 @@ def plan(setting: Setting) -> Plan:
     rank, moment, held = max(moments, key=lambda one: sum(one[2].values()))
     by_kind: dict[Kind, int] = {kind: round(held[kind]) for kind in KINDS if held.get(kind)}
     notes = _notes(setting) + moved_state.notes(setting, rank.own)
-    return Plan(by_kind, moment, _host(rank), notes, round(moved_state.on_disk(setting, rank.own)))
+    return Plan(by_kind, moment, most_on_host(rank, ranks), notes, round(moved_state.on_disk(setting, rank.own)))
 
 
 def least_bytes(setting: Setting) -> float:
@@ -282,7 +289,7 @@ def _activations(rank: Rank) -> float:
         [plain * blocks + (again - plain) * -(-blocks // recompute.every) for blocks in rank.in_stages]
     )
     if setting.memory_options.offload.activations:
-        held = min(held, in_flight.blocks_on_device(setting.layout) * _of_largest(setting))
+        held = min(held, in_flight.blocks_on_device(setting.layout) * largest_block_bytes(setting))
     ends = _end_bytes(setting) * _waiting(setting) if rank.last else 0
     return setting.tokens * (held + ends)
 
@@ -290,13 +297,6 @@ def _activations(rank: Rank) -> float:
 def _of_one_block(rank: Rank) -> float:
     """Bytes of the activations that the first block keeps in one micro-batch."""
     return rank.setting.tokens * block_bytes(rank.setting, rank.setting.memory_options.recompute.mode)
-
-
-def _of_largest(setting: Setting) -> float:
-    """Bytes per token of the activations of the block that keeps most. With `recompute.every` some keep all."""
-    recompute = setting.memory_options.recompute
-    again = block_bytes(setting, recompute.mode)
-    return again if recompute.every == 1 else max(again, block_bytes(setting, "none"))
 
 
 def _end_bytes(setting: Setting) -> float:
@@ -356,31 +356,6 @@ def _hidden(setting: Setting) -> float:
     """Bytes of what a stage passes on for one micro-batch."""
     layout = setting.layout
     return setting.tokens * setting.compute * setting.decoder.dim / (layout.tensor if divides_hidden(layout) else 1)
-
-
-def _host(rank: Rank) -> dict[str, int]:
-    """Bytes in host memory by what they are for."""
-    setting, offload = rank.setting, rank.setting.memory_options.offload
-    own = rank.own
-    found = {}
-    if offload.parameters:
-        modules = rank.blocks + 1
-        found["parameters"] = moved_state.parameters_in_memory(setting, own, rank.pinned, modules, rank.module_shard)
-    if offload.optimizer or (offload.parameters and offload.to == "disk"):
-        found["optimizer"] = moved_state.in_memory(setting, own)
-    if offload.activations:
-        found["activations"] = round(setting.tokens * _of_largest(setting) * _copied_passes(rank))
-    if setting.snapshots:
-        found[SNAPSHOTS] = fullest_bytes(setting, rank.kept, rank.largest, rank.place)
-    return found
-
-
-def _copied_passes(rank: Rank) -> float:
-    """The most blocks whose activations have been on the host at once: each stage has memory of its own for them (`host_pool.py`)."""
-    apart = (
-        [blocks * (number == at) for at, blocks in enumerate(rank.in_stages)] for number in range(len(rank.in_stages))
-    )
-    return sum(map(rank.in_flight, apart))
 
 
 def _notes(setting: Setting) -> tuple[str, ...]:

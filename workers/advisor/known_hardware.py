@@ -37,13 +37,17 @@ _CPU_BLOCK_S: Final = 1e-3
 
 @dataclass(frozen=True)
 class Given:
-    """What a user says of the hardware; None: as known or assumed. Gbit/s are a link's own, in each direction."""
+    """What a user says of the hardware; None: as known or assumed. Gbit/s are a link's own, in each direction.
+
+    `host_memory`: bytes of a node with GPUs; None: not known.
+    """
 
     peak_tflops: float | None = None
     mfu: float | None = None
     intra_gbps: float | None = None
     inter_gbps: float | None = None
     per_node: int | None = None
+    host_memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ def of_gpus(model: GpuModel, precision: str, world: int, given: Given) -> Hardwa
         inter=Link(REACHED * inter, _INTER_S),
         block_s=_BLOCK_S,
         hidden=_HIDDEN,
+        host_memory=given.host_memory,
     )
 
 

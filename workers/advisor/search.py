@@ -7,7 +7,7 @@ them are looked at whole:
 1. All shapes (degrees, schedule, micro-batch, recompute, without ZeRO) are ordered by a lower bound of their time: their passes as if
    messages took none. The search ends at the first bound above the slowest row that would be shown.
 2. The passes with their messages come next, then each ZeRO stage's messages and update. A time above the best one of its degrees ends it.
-3. A lower bound of the memory plan comes before the plan, and the plan before the checks that need it.
+3. Lower bounds of the memory plan, on the device and in host memory, come before the plan, and the plan before the checks that need it.
 
 Offload is tried only if nothing fits without it. What a spec says of layout, recompute and offload is replaced, but for how a sequence is
 divided (`sequence`, `context_method`, `context_inner`), and for what a spec with `layout: auto` decides itself (`fixed_options.py`).
@@ -34,6 +34,7 @@ from ...strategies.batch import Batch
 from ...strategies.cost.estimate import Setting
 from ...strategies.cost.model_shape import Decoder
 from ...strategies.cost.node_room import CPU_RESERVED_BYTES, GPU_RESERVED_BYTES, Cluster, Room, Verdict, verdict
+from ...strategies.cost.on_host import least_on_host
 from ...strategies.cost.plan import KINDS, Plan, least_bytes, plan
 from ...strategies.layout import Layout, Refusal
 from ...strategies.loss_chunks import loss_chunk
@@ -64,7 +65,8 @@ class Question:
     @property
     def clusters(self) -> list[Cluster]:
         """The hardware as the memory plan's verdict reads it."""
-        room = Room(self.hardware.ranks_per_node, self.hardware.memory, shared=self.hardware.device == "cpu")
+        of = self.hardware
+        room = Room(of.ranks_per_node, of.memory, shared=of.device == "cpu", host=of.host_memory)
         return [Cluster([room] * self._nodes)]
 
     @property
@@ -73,8 +75,14 @@ class Question:
         memory = self.hardware.memory
         if memory is None:
             return math.inf
-        own = memory if self.hardware.device == "cuda" else memory // -(-self.world // self._nodes)
+        own = memory if self.hardware.device == "cuda" else memory // self._sharing
         return own - self.reserved + len(KINDS)
+
+    @property
+    def host_room(self) -> float:
+        """Bytes of host memory that the tensors of a GPU's rank may take."""
+        memory = self.hardware.host_memory
+        return math.inf if memory is None else memory // self._sharing - CPU_RESERVED_BYTES
 
     @property
     def reserved(self) -> int:
@@ -84,6 +92,11 @@ class Question:
     @property
     def _nodes(self) -> int:
         return -(-self.world // self.hardware.ranks_per_node)
+
+    @property
+    def _sharing(self) -> int:
+        """Ranks of the node with most of them."""
+        return -(-self.world // self._nodes)
 
     @property
     def fixed(self) -> Fixed:
@@ -122,7 +135,8 @@ class Advice:
     """The rows, fastest first, and what became of the other candidates.
 
     `refused`: field → candidates that the spec's checks refuse; `slower`: those that were left out by their time, most of them by a lower
-    bound of it. `least_needed`: a lower bound of the bytes that a rank of the most frugal candidate needs that does not fit.
+    bound of it. `least_needed`: a lower bound of the bytes that a rank of the most frugal candidate needs that does not fit;
+    `least_on_host`: the same of host memory, where that is what is short.
     """
 
     rows: tuple[Row, ...]
@@ -133,6 +147,7 @@ class Advice:
     slower: int
     offloaded: bool
     least_needed: float
+    least_on_host: float
 
 
 def advise(question: Question) -> Advice:
@@ -164,17 +179,25 @@ def _recompute(base: TrainSpec, mode: Mode) -> Recompute:
 
 @dataclass
 class _Counts:
-    """Candidates by what became of them. `least`: bytes that a rank of the most frugal one needs at least that does not fit."""
+    """Candidates by what became of them. `least`: bytes that a rank of the most frugal one needs at least that does not fit.
+
+    `least_on_host`: the same of host memory.
+    """
 
     all: int = 0
     too_large: int = 0
     fitting: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     least: float = math.inf
+    least_on_host: float = math.inf
 
     def does_not_fit(self, needed: float) -> None:
         self.too_large += 1
         self.least = min(self.least, needed)
+
+    def lacks_host(self, needed: float) -> None:
+        self.too_large += 1
+        self.least_on_host = min(self.least_on_host, needed)
 
 
 class _Search:
@@ -183,6 +206,7 @@ class _Search:
     def __init__(self, question: Question, offload: Offload) -> None:
         self._question, self._base, self._fixed = question, question.based_on(offload), question.fixed
         self._facts, self._room = facts_of(question.architecture), question.room
+        self._host_room = math.inf if offload == Offload() else question.host_room
         self._plain = question.setting(self._base)
         plain = self._plain.memory_options
         self._options = {mode: replace(plain, recompute=_recompute(self._base, mode)) for mode in MODES}
@@ -201,8 +225,8 @@ class _Search:
             self._consider(bound, shape)
         rows = sorted(self._best.values(), key=lambda row: row.order)[: question.top]
         slower = counts.all - counts.fitting - counts.too_large - counts.refused.total()
-        offloaded = base.offload.optimizer > 0
-        return Advice(tuple(rows), axes, counts.all, counts.refused, counts.too_large, slower, offloaded, counts.least)
+        offloaded, least = base.offload.optimizer > 0, (counts.least, counts.least_on_host)
+        return Advice(tuple(rows), axes, counts.all, counts.refused, counts.too_large, slower, offloaded, *least)
 
     def _ordered(self, axes: Axes) -> list[tuple[float, Shape]]:
         """All shapes by the lower bound of their time. Those whose ranks compute the same have the same one."""
@@ -269,6 +293,8 @@ class _Search:
                 continue
             if (least := least_bytes(sharded)) > self._room:
                 self._counts.does_not_fit(least + self._question.reserved)
+            elif self._host_room < math.inf and (on_host := least_on_host(sharded)) > self._host_room:
+                self._counts.lacks_host(on_host + CPU_RESERVED_BYTES)
             else:
                 self._judge(_with(self._base, shape, fields), time)
 
@@ -283,7 +309,10 @@ class _Search:
         planned = plan(setting)
         found = verdict(planned, question.hardware.device, question.world, question.clusters)
         if found.fits is False:
-            counts.does_not_fit(found.needed)
+            if found.lacks_host:
+                counts.lacks_host(found.host.needed)
+            else:
+                counts.does_not_fit(found.needed)
             return
         counts.fitting += 1
         row = Row(train, setting.batch, time, planned, found)

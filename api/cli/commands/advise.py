@@ -90,6 +90,7 @@ def advise(  # noqa: PLR0913, PLR0917 - an option each
 def _question(spec: JobSpec, world: int, gpu: str | None, given: Given, measure: bool) -> Question:
     """What is asked. Raises InvalidParameter for a GPU or a machine that it cannot be asked of, and InvalidSpec."""
     train, vocab = spec.train, vocabulary_here(spec.train)
+    of_this_machine = measure and gpu is None
     if measure:
         gpu = _measured_gpu(gpu)
     cpu = gpu is None and (measure or spec.device == "cpu")
@@ -98,9 +99,12 @@ def _question(spec: JobSpec, world: int, gpu: str | None, given: Given, measure:
     found = advice.question(train, architecture_here(train, vocab), advice.AdviceRequest(world, devices, given=given))
     if not measure:
         return found
-    from .local_hardware import measured_here  # needs torch
+    from .local_hardware import host_memory_here, measured_here  # needs torch
 
-    return replace(found, hardware=as_measured(found.hardware, measured_here(train, vocab, world), given))
+    hardware = as_measured(found.hardware, measured_here(train, vocab, world), given)
+    if of_this_machine and not cpu:
+        hardware = replace(hardware, host_memory=host_memory_here(hardware.ranks_per_node))
+    return replace(found, hardware=hardware)
 
 
 def _measured_gpu(gpu: str | None) -> str | None:
@@ -127,16 +131,28 @@ def _show(screen: Screen, found: LayoutAdvice) -> None:
         screen.error(_nothing(found))
     screen.facts("Left out", _left_out(found.left_out))
     if found.offloaded and found.layouts:
-        screen.say("Nothing fits without offload of the optimizer's state to the host.")
+        screen.say(_offloaded(found))
 
 
 def _nothing(found: LayoutAdvice) -> str:
     """Why there is no layout, and what to change."""
     needed = size(found.left_out.least_needed_bytes)
+    if (on_host := size(found.left_out.least_host_bytes)) is not None:
+        needed = f"{on_host} of host memory"
     if needed is None:
         return f"The model and its batch have no layout of {found.world_size} ranks. Use another --world."
     least = f"The most frugal one needs {needed} per rank or more."
     return f"No layout of {found.world_size} ranks fits. {least} Use more ranks, or a smaller model."
+
+
+def _offloaded(found: LayoutAdvice) -> str:
+    """What the fastest layout has in host memory, and whether that is compared with what a node has."""
+    hardware, first = found.hardware, "Nothing fits without offload of the optimizer's state to the host."
+    if hardware.device == "cpu":
+        return first
+    held = size(hardware.ranks_per_node * sum(one.bytes for one in found.layouts[0].host))
+    unknown = " How much a node has is not known here." if hardware.host_memory_bytes is None else ""
+    return f"{first} With the fastest layout {hardware.ranks_per_node} ranks of a node hold {held} in host memory.{unknown}"
 
 
 def _hardware_facts(hardware: AdvisedHardware) -> Iterator[tuple[str, str | None]]:
@@ -144,6 +160,7 @@ def _hardware_facts(hardware: AdvisedHardware) -> Iterator[tuple[str, str | None
     yield "passes", f"{hardware.flops / 1e12:,.4g} TFLOP/s per rank, {per_block}"
     shared = " for all its ranks" if hardware.device == "cpu" else ""
     yield "memory", f"{size(hardware.memory_bytes)}{shared}" if hardware.memory_bytes else None
+    yield "host memory", f"{size(hardware.host_memory_bytes)} per node" if hardware.host_memory_bytes else None
     yield "updates", f"{hardware.memory_bandwidth / 1e9:,.4g} GB/s"
     for name, link in (("within a node", hardware.intra), ("between nodes", hardware.inter)):
         yield name, f"{link.bandwidth / _GBIT:,.4g} Gbit/s, {_time(link.latency_s)} beside that per message"
@@ -173,6 +190,7 @@ def _show_fastest(screen: Screen, row: AdvisedLayout) -> None:
             ("tokens/s", number(row.tokens_per_s)),
             ("messages", ", ".join(f"{one.axis} {_time(one.seconds)}" for one in row.messages)),
             ("memory", ", ".join(f"{held.kind} {size(held.bytes)}" for held in row.kinds)),
+            ("in host memory", ", ".join(f"{held.kind} {size(held.bytes)}" for held in row.host) or None),
         ],
     )
 

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from ....workers.advisor.known_hardware import Measured, link_of
+from ....workers.host_memory import total_memory
 from ....workers.program.captured_run import RanksFailed, lines_of_rank_0
 from ....workers.spec import TrainSpec
 from ...errors import InvalidParameter
@@ -24,6 +25,11 @@ _SIZES: Final = "4096,16777216"
 def gpu_here() -> str | None:
     """The name of this machine's first GPU, as its driver reports it; None: its ranks compute on CPUs."""
     return torch.cuda.get_device_name(0) if torch.cuda.device_count() else None
+
+
+def host_memory_here(ranks: int) -> int | None:
+    """Bytes of this machine's memory, if it has GPUs for as many ranks as a node; None: it is no such node."""
+    return total_memory() or None if torch.cuda.device_count() >= ranks else None
 
 
 def measured_here(train: TrainSpec, vocab: int, world: int) -> Measured:

@@ -97,7 +97,7 @@ def _devices(spec: JobSpec) -> Devices:
         message = f"What memory and speed {name} has is not known, so no layout can be chosen for it."
         remedy = "Write the layout that `shardyard advise SPEC --measure` shows."
         raise InvalidParameter(message, field="train.layout", remedy=remedy)
-    return Devices(model, found, found)
+    return Devices(model, found, found, host_memory=total_memory() or None)
 
 
 def notices(spec: AnySpec, out: Path) -> Iterator[str]:

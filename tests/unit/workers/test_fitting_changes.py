@@ -18,17 +18,21 @@ from shardyard.workers.spec import TrainSpec, facts_of
 MANY = 10**9
 
 
-def verdict_on(train: TrainSpec, gpu: str, memory: int | None = None) -> Verdict:
+def verdict_on(train: TrainSpec, gpu: str, memory: int | None = None, host: int | None = None) -> Verdict:
     architecture, model = train.architecture(256), gpu_named(gpu)
     assert architecture is not None and model is not None
     found = plan(planned_setting(train, architecture, "cuda"))
-    return verdict(found, "cuda", train.layout.world_size, [Cluster([Room(MANY, memory or model.memory_bytes)])])
+    room = Room(MANY if host is None else train.layout.world_size, memory or model.memory_bytes, host=host)
+    return verdict(found, "cuda", train.layout.world_size, [Cluster([room])])
 
 
-def change_of(train: TrainSpec, gpu: str, memory: int | None = None) -> Change | None:
+def change_of(
+    train: TrainSpec, gpu: str, memory: int | None = None, host: int | None = None, most: int = MANY
+) -> Change | None:
+    """`host`: host memory of the one node on which all ranks are."""
     architecture = train.architecture(256)
     assert architecture is not None
-    return smallest_change(train, facts_of(architecture), lambda one: verdict_on(one, gpu, memory), MANY)
+    return smallest_change(train, facts_of(architecture), lambda one: verdict_on(one, gpu, memory, host), most)
 
 
 @pytest.mark.parametrize("name", UNFIT)
@@ -98,6 +102,46 @@ def test_if_nothing_fits_the_closest_is_returned() -> None:
     assert change.verdict.needed < verdict_on(train, "H100").needed
 
 
+ON_HOST: dict[str, Any] = {"offload": {"optimizer": 1}}
+
+
+@pytest.mark.parametrize(
+    ("train", "host", "named"),
+    [
+        ({"layout": {"data": 4, "micro_batch": 1}, **ON_HOST}, 5000, "layout.zero: 1"),
+        ({"layout": {"data": 4, "zero": 3, "micro_batch": 1}, **ON_HOST}, 2000, "offload.optimizer: 0"),
+        (
+            {"layout": {"data": 4, "zero": 3, "micro_batch": 1}, "offload": {"parameters": True}},
+            2000,
+            "offload.parameters: false",
+        ),
+        (
+            {"layout": {"data": 4, "zero": 3, "micro_batch": 1}, "offload": {"activations": True}},
+            1200,
+            "offload.activations: false",
+        ),
+    ],
+    ids=["more ZeRO", "the optimizer on the device", "parameters on the device", "activations on the device"],
+)
+def test_where_host_memory_is_short_less_is_offloaded(train: dict[str, Any], host: int, named: str) -> None:
+    """On GPUs that have room for it."""
+    spec = small(**train, recompute="full")
+    assert verdict_on(spec, "H100").fits is True and verdict_on(spec, "H100", host=host << 20).lacks_host
+    change = change_of(spec, "H100", host=host << 20, most=4)
+    assert change is not None and change.fits and str(change).startswith(named), str(change)
+    assert change.train.offload == applied(spec, change.edits).offload
+
+
+def test_state_goes_to_a_disk_where_neither_device_nor_host_has_room_for_it() -> None:
+    train = small(model={"preset": "1.3B"}, layout={}, global_batch=1)
+    assert str(change_of(train, "T4", host=16 << 30, most=1)) == "offload.optimizer: 1"
+    change = change_of(train, "T4", host=14 << 30, most=1)
+    assert change is not None and change.fits and str(change) == "offload.optimizer: 1, offload.to: disk"
+    assert change.verdict.host.needed < 2**30
+    none = change_of(train, "T4", host=2**20, most=1)
+    assert none is not None and not none.fits and none.train.offload.optimizer == 0, "the nearest lacks no host memory"
+
+
 def test_an_elastic_job_keeps_its_degrees() -> None:
     change = change_of(small(layout={"data": {"min": 1, "max": 4}}), "H100", 2**20)
     assert change is not None and not {"layout.tensor", "layout.pipeline", "layout.data"} & dict(change.edits).keys()
@@ -129,6 +173,8 @@ def test_few_changes_are_single_ones_and_then_one_of_every_knob() -> None:
         "recompute: full, layout.micro_batch: 1, layout.zero: 3, offload.optimizer: 1",
     ]
     assert all(change.train == applied(train, change.edits) and not change.fits for change in found)
+    offloads = [*few_changes(small(**{**ON_HOST, "model": {"import": "net:make"}}), ModelFacts(None, None, None, None))]
+    assert str(offloads[-2]) == "offload.optimizer: 0" and "offload" not in str(offloads[-1])
 
 
 def test_where_one_knob_is_left_it_is_offered_once() -> None:

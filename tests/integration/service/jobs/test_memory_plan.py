@@ -81,6 +81,40 @@ async def test_the_remedy_on_gpus_is_one_that_is_accepted(store: Store, settings
 
 
 @POSTGRESQL_IN_FULL
+async def test_state_that_the_hosts_of_gpus_cannot_hold_is_refused(store: Store, settings: Settings) -> None:
+    """Of 70B each of eight ranks offloads 97 GiB."""
+    spec = job({"data": 8, "zero": 3}, model={"preset": "70B", "vocab": 32000}, recompute="full")
+    offloaded = job(
+        {"data": 8, "zero": 3},
+        model={"preset": "70B", "vocab": 32000},
+        recompute="full",
+        offload={"optimizer": 1},
+    )
+    await known(store, {**H100, "host_memory_bytes": 1024 * GIB})
+    assert "Set offload.optimizer: 1: a rank then needs" in ((await refused(store, settings, spec)).remedy or "")
+    found = await planned(store, settings, offloaded)
+    assert found is not None and found.fits is True
+    await known(store, {**H100, "host_memory_bytes": 512 * GIB})
+    error = await refused(store, settings, offloaded)
+    assert re.search(
+        r"a GPU has 93\.6 GiB\. In host memory each rank needs 96\.\d GiB \(optimizer 96\.\d GiB", error.message
+    )
+    assert error.message.endswith("the process itself 0.3 GiB); a node has 512 GiB for 8 of them.")
+    for asked in (spec, offloaded):
+        remedy = (await refused(store, settings, asked)).remedy or ""
+        assert re.match(
+            r"Set .*offload\.to: disk: a rank then needs \d\d\.\d GiB, and 0\.\d GiB of host memory\.", remedy
+        )
+    changed = offloaded.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    accepted = JobSpec.model_validate({**changed, "train": with_the_change(changed["train"], remedy)})
+    assert (await submitting.submit(store, settings, accepted, None, "", "tester"))[0].state == "queued"
+    await known(store, {**H100, "gpu_model": "RTX-9090", "host_memory_bytes": 512 * GIB})
+    error = await refused(store, settings, offloaded)
+    assert "what memory a GPU has is not known. In host memory" in error.message
+    assert "and what memory a GPU has is not known" in (error.remedy or "")
+
+
+@POSTGRESQL_IN_FULL
 async def test_the_remedy_has_no_larger_tensor_groups_than_the_nodes(store: Store, settings: Settings) -> None:
     """On nodes of four: tensor 8 would fit, and would be refused."""
     spec = job({"data": 8}, model=LLAMA_8B, data={"seq_len": 262_144})

@@ -1,5 +1,7 @@
 """Steps in buckets keep their extremes."""
 
+from itertools import pairwise
+
 import pytest
 
 from shardyard.service.queries import steps
@@ -60,7 +62,7 @@ async def test_validations_are_thinned_evenly_between_the_first_and_the_last(
             assert found == sorted(set(found)) and found[0] == 1 and found[-1] == 500
             assert most / 2 < len(found) <= most
             apart_at_most = -(-499 // (most - 1)) + (apart > 1)
-            assert all(then - one <= apart_at_most for one, then in zip(found, found[1:], strict=False))
+            assert all(then - one <= apart_at_most for one, then in pairwise(found))
         assert len(await events.of_kind(tx, other, "eval", 2)) == 2
         assert [row["data"]["step"] for row in await events.of_kind(tx, other, "eval", 3)] == [1, 2, 3]
         assert await events.of_kind(tx, other, "summary", 2) == []

@@ -171,6 +171,19 @@ def test_what_fits_nowhere_is_said_with_what_is_short() -> None:
         chosen(job(**large), Devices(Cpus(4, 16 << 30), 4))
 
 
+def test_state_is_offloaded_only_to_nodes_that_have_host_memory_for_it() -> None:
+    large = {"model": {"preset": "7B", "vocab": 32_000}, "data": {"seq_len": 2048}, "global_batch": 4}
+    for memory in (None, 80 << 30):
+        assert chosen(job(**large), Devices(gpu("A100 40GB"), 2, 2, host_memory=memory)).offload.optimizer == 1
+    with pytest.raises(DoesNotFit) as refused:
+        chosen(job({"auto": {"world": 2}}, **large), Devices(gpu("A100 40GB"), 2, 2, host_memory=64 << 30))
+    error = refused.value
+    assert "GiB of host memory per rank or more, and a rank's part of its node has 32.0 GiB: " in error.message
+    assert "offload: {optimizer: 1, to: disk} beside layout" in (error.remedy or "")
+    disk = job(**large, offload={"optimizer": 1, "to": "disk"})
+    assert chosen(disk, Devices(gpu("A100 40GB"), 2, 2, host_memory=64 << 30)).offload.to == "disk"
+
+
 @pytest.mark.parametrize(
     ("layout", "train", "field"),
     [
@@ -205,9 +218,9 @@ def test_what_cannot_be_known_is_refused() -> None:
     assert sizes.value.field == "train.model"
 
 
-def nodes(count: int, cpus: float, gpus: float = 0.0) -> Nodes:
+def nodes(count: int, cpus: float, gpus: float = 0.0, memory: int = 64 << 30) -> Nodes:
     """A cluster of equal nodes, with GPUs of one model."""
-    row = {"cpu": cpus, "gpu": gpus, "gpu_model": "H100" if gpus else "", "host_memory_bytes": 64 << 30}
+    row = {"cpu": cpus, "gpu": gpus, "gpu_model": "H100" if gpus else "", "host_memory_bytes": memory}
     return Nodes(cast(Any, [row] * count), Inventory([machine(cpus, 0.0, gpus, 0.0, 1)] * count), 1)
 
 
@@ -227,3 +240,11 @@ def test_of_several_clusters_the_best_one_is_taken_whatever_its_name(
     for order in (clusters, clusters[::-1]):
         devices = of_cluster(job({"auto": {"world": world}}), order)
         assert (devices.name, devices.most) == expected
+
+
+def test_the_host_memory_of_gpus_is_that_of_the_node_with_least_for_each() -> None:
+    """As a node with as many GPUs as the largest would have it; CPUs have all of their node's."""
+    large, small = nodes(1, 64.0, 8.0, 1 << 40), nodes(1, 8.0, 1.0, 32 << 30)
+    both = Nodes([*large.rows, *small.rows], Inventory([*large.inventory.machines, *small.inventory.machines]), 1)
+    found = [of_cluster(job(), [one]).host_memory for one in (large, both, nodes(1, 64.0, 8.0, 0), nodes(1, 8.0))]
+    assert found == [1 << 40, 8 * (32 << 30), None, None]

@@ -15,10 +15,8 @@ from shardyard.workers.device_choices import DeviceFacts
 GIB = 2**30
 
 
-def cluster(*models: str, gpus: float = 8.0) -> Nodes:
-    rows: list[Any] = [
-        {"cpu": 64.0, "gpu": gpus, "gpu_model": model, "host_memory_bytes": 64 * GIB} for model in models
-    ]
+def cluster(*models: str, gpus: float = 8.0, memory: int = 64 * GIB) -> Nodes:
+    rows: list[Any] = [{"cpu": 64.0, "gpu": gpus, "gpu_model": model, "host_memory_bytes": memory} for model in models]
     return Nodes(cast(Any, rows), Inventory([machine(64.0, 0.0, gpus, 0.0, 1) for _ in models]), 4)
 
 
@@ -85,6 +83,26 @@ def test_on_cpus_its_ranks_share_the_node_with_what_is_on_the_host() -> None:
     elastic = own({"parameters": 31 * GIB}, {"device": "cpu"}, layout={"data": {"min": 1, "max": 2}})
     found = planned(elastic, check_layout(elastic.train, 256), [cluster("T4")])
     assert found is not None and found.smaller, "one rank has room"
+
+
+def test_on_gpus_its_ranks_share_the_host_memory_of_their_node() -> None:
+    small = [cluster("T4", memory=2 * GIB)]
+    for resources in ({}, {"force": True}):
+        spec = own({"parameters": GIB}, resources, offload={"optimizer": 1})
+        if resources:
+            found = planned(spec, check_layout(spec.train, 256), small)
+            assert found is not None and found.record().fits is False
+            assert "a node has 2.0 GiB for 2 of them" in found.record().notes[-1]
+            continue
+        with pytest.raises(DoesNotFit, match=r"In host memory each rank needs 1\.3 GiB \(tensors 1\.0 GiB") as error:
+            planned(spec, check_layout(spec.train, 256), small)
+        assert (error.value.remedy or "").startswith("Less host memory: a smaller offload.optimizer")
+    disk = own({"parameters": GIB}, offload={"optimizer": 1, "to": "disk"})
+    found = planned(disk, check_layout(disk.train, 256), small)
+    assert found is not None and found.record().fits is True, "its dry run counts state on a disk as host memory"
+    elastic = own({"parameters": GIB}, layout={"data": {"min": 1, "max": 2}})
+    found = planned(elastic, check_layout(elastic.train, 256), small)
+    assert found is not None and found.smaller
 
 
 def test_an_own_module_without_a_plan_has_none() -> None:

@@ -5,12 +5,13 @@ import pytest
 from shardyard.strategies.cost.node_room import (
     CPU_RESERVED_BYTES,
     GPU_RESERVED_BYTES,
-    SNAPSHOTS,
     Cluster,
+    HostNeed,
     Room,
     verdict,
 )
 from shardyard.strategies.cost.plan import Plan
+from shardyard.strategies.cost.snapshots import SNAPSHOTS
 
 GIB = 2**30
 PLAN = Plan({"parameters": 10 * GIB}, "loss", {"optimizer": 5 * GIB})
@@ -35,6 +36,37 @@ def test_cpu_ranks_share_the_memory_of_their_node_with_what_they_offload() -> No
     assert on_cpus(2, Room(8, 2 * each, shared=True)) is True
     assert on_cpus(3, Room(8, 2 * each, shared=True)) is False
     assert on_cpus(3, Room(8, 2 * each, shared=True), Room(8, each, shared=True)) is True
+
+
+def test_ranks_on_gpus_share_the_host_memory_of_their_node_with_what_they_offload() -> None:
+    each = 5 * GIB + CPU_RESERVED_BYTES
+    found = verdict(PLAN, "cuda", 8, [Cluster([Room(8, 12 * GIB, host=8 * each)])])
+    assert (found.fits, found.needed, found.lacks_host) == (True, 10 * GIB + GPU_RESERVED_BYTES, False)
+    assert found.host == HostNeed(each, CPU_RESERVED_BYTES, 8 * each, 8) and found.host.share == 1
+    short = verdict(PLAN, "cuda", 8, [Cluster([Room(8, 12 * GIB, host=8 * each - 1)])])
+    assert (short.fits, short.lacks_host) == (False, True) and short.share == short.host.share > 1
+    assert on_gpus(7, Cluster([Room(8, 12 * GIB, host=8 * each - 1)])) is True
+    small, large = Room(8, 12 * GIB, host=3 * each), Room(4, 12 * GIB, host=9 * each)
+    assert on_gpus(7, Cluster([small, large])) is True and on_gpus(8, Cluster([small, large])) is False
+
+
+def test_host_memory_that_is_not_known_has_room_and_what_is_known_counts_on_any_gpu() -> None:
+    assert on_gpus(8, Cluster([Room(8, 12 * GIB, host=GIB), Room(8, 12 * GIB)])) is True
+    assert on_gpus(8, Cluster([Room(8, 12 * GIB, host=GIB)], unseen=8)) is None
+    assert on_gpus(8, Cluster([Room(8, None, host=99 * GIB)])) is None
+    assert on_gpus(8, Cluster([Room(8, None, host=GIB)])) is False
+    assert on_gpus(8, Cluster([Room(8, 12 * GIB, host=GIB)]).without_host) is True
+
+
+def test_a_plan_that_offloads_nothing_is_not_compared_with_host_memory() -> None:
+    plan = Plan({"parameters": GIB}, "loss", {SNAPSHOTS: 99 * GIB})
+    found = verdict(plan, "cuda", 8, [Cluster([Room(8, 12 * GIB, host=1)])])
+    assert found.fits is True and found.host == HostNeed()
+
+
+def test_what_a_gpu_lacks_is_not_laid_to_its_host() -> None:
+    both = verdict(PLAN, "cuda", 8, [Cluster([Room(8, GIB, host=GIB)])])
+    assert both.fits is False and not both.lacks_host and both.host.share > 1
 
 
 def test_snapshots_do_not_count_because_a_run_can_do_without() -> None:

@@ -124,6 +124,36 @@ def test_the_memory_is_that_of_the_gpu_that_is_measured(
     assert (hardware["device"], hardware["flops"], hardware["memory_bytes"]) == ("cuda", 2e12, memory << 20)
 
 
+def test_offload_is_shown_with_what_it_takes_of_host_memory(
+    spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compared where a node like the cluster's is measured."""
+    Path(spec).write_text(SPEC.replace("micro", "7B, vocab: 32000"))
+    assert run(["advise", spec, "--world", "2", "--gpu", "A100 40GB"]) == 0
+    said = capsys.readouterr().err
+    assert "2 ranks of a node hold 75.8 GiB in host memory. How much a node has is not known here." in said
+    assert run(["advise", spec, "--world", "2", "--gpu", "A100 40GB", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    [held] = found["layouts"][0]["host"]
+    assert (
+        held["kind"] == "optimizer"
+        and 37 << 30 < held["bytes"] < 39 << 30
+        and found["hardware"]["host_memory_bytes"] is None
+    )
+    monkeypatch.setattr(local_hardware, "measured_here", lambda train, vocab, world: Measured(2e12, 1e-3, 3e11))
+    monkeypatch.setattr(local_hardware, "gpu_here", lambda: "NVIDIA A100-PCIE-40GB")
+    monkeypatch.setattr(local_hardware, "host_memory_here", lambda ranks: 32 * ranks << 30)
+    assert run(["advise", spec, "--world", "2", "--measure"]) == 1
+    printed = capsys.readouterr()
+    assert "GiB of host memory per rank or more" in printed.err and "host memory" in printed.out
+
+
+def test_the_host_memory_of_this_machine_counts_for_nodes_of_as_many_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_hardware.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(local_hardware, "total_memory", lambda: 64)
+    assert [local_hardware.host_memory_here(ranks) for ranks in (1, 2, 3)] == [64, 64, None]
+
+
 @pytest.mark.full
 def test_this_machine_is_measured(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["advise", spec, "--world", "2", "--measure", "--json"]) == 0

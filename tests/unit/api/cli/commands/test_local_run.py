@@ -11,9 +11,11 @@ from harness import packages
 from harness.hub import Repository, running_hub
 from harness.stored_checkpoints import save_checkpoint
 
+from shardyard.api.cli.commands import local_run
 from shardyard.api.cli.commands.local_run import decided_here, notices
 from shardyard.api.cli.main import run
 from shardyard.api.http.validation_errors import read_spec, read_training_spec
+from shardyard.service.errors import DoesNotFit
 from shardyard.workers.program import environment_folder
 from shardyard.workers.program.files import job_files
 from shardyard.workers.program.mlflow_server import OWN_SERVER
@@ -223,6 +225,20 @@ def test_an_open_layout_is_chosen_for_this_machine() -> None:
     assert (found.layout.world_size, found.layout.auto.devices) == (2, "2 × CPU")
     all_cores = read_training_spec(yaml.safe_load(OPEN.replace("{ auto: { world: 2 } }", "auto")))
     assert 1 <= decided_here(all_cores).train.layout.world_size <= len(os.sched_getaffinity(0))
+
+
+def test_a_layout_for_this_machines_gpus_is_within_its_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = OPEN.replace("preset: nano, layers: 1, dim: 16, heads: 2", "preset: 7B, vocab: 32000").replace(
+        "device: cpu", "device: cuda"
+    )
+    monkeypatch.setattr(local_run.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(local_run.torch.cuda, "get_device_name", lambda number: "NVIDIA A100-PCIE-40GB")
+    monkeypatch.setattr(local_run, "total_memory", lambda: 80 << 30)
+    spec = read_training_spec(yaml.safe_load(large))
+    assert decided_here(spec).train.offload.optimizer == 1
+    monkeypatch.setattr(local_run, "total_memory", lambda: 32 << 30)
+    with pytest.raises(DoesNotFit, match="of host memory per rank"):
+        decided_here(spec)
 
 
 @pytest.mark.full
