@@ -33,6 +33,10 @@ export default tseslint.config(
     languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
     rules: {
       "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],
+      "no-restricted-syntax": ["error", {
+        selector: "Property[key.name='refetchInterval'] Literal[value=false]",
+        message: "A query that polls no more repeats a reading that failed: untilRead in src/api/retrying.ts.",
+      }],
       "max-lines-per-function": ["error", { max: 70, skipBlankLines: true, skipComments: true }],
     },
   },

@@ -1753,6 +1753,11 @@ export interface components {
              */
             readonly memory_bytes: number | null;
             /**
+             * Host Memory Bytes
+             * @description Host memory of a node, which the ranks of its GPUs share; null: unknown, and what is offloaded fits.
+             */
+            readonly host_memory_bytes: number | null;
+            /**
              * Memory Bandwidth
              * @description Bytes per second that an update reaches in a rank's memory.
              */
@@ -1836,6 +1841,12 @@ export interface components {
              * @description Bytes of its tensors by kind, at the peak of a step.
              */
             readonly kinds: readonly components["schemas"]["KindBytes"][];
+            /**
+             * Host
+             * @description Bytes that a rank offloads to host memory, by what they are for. Snapshots are not counted.
+             * @default []
+             */
+            readonly host: readonly components["schemas"]["KindBytes"][];
         };
         /**
          * AdvisedLink
@@ -2543,6 +2554,11 @@ export interface components {
              * @description Size of the weight files in bytes.
              */
             readonly bytes: number;
+            /**
+             * Tokenizer Missing
+             * @description Why the tokenizer of the training is not in the export, which then names no end of text, with a remedy; null if it is there, or if the model has the tokens of bytes.
+             */
+            readonly tokenizer_missing: string | null;
         };
         /**
          * Fault
@@ -3109,6 +3125,11 @@ export interface components {
              * @description A lower bound of what a rank of the most frugal candidate needs, of those that do not fit.
              */
             readonly least_needed_bytes: number | null;
+            /**
+             * Least Host Bytes
+             * @description A lower bound of the host memory that a rank of the most frugal candidate needs, of those that lack only that.
+             */
+            readonly least_host_bytes: number | null;
         };
         /**
          * LogLine
@@ -8458,6 +8479,11 @@ export interface components {
              * @description The values, in order.
              */
             readonly blocks: readonly components["schemas"]["MetricBlock"][];
+            /**
+             * Restarts
+             * @description How often torchrun had started the ranks again in this generation. Values after a restart replace earlier ones, too. Left out if 0.
+             */
+            readonly restarts?: number;
             /** @description When it happened, in unix seconds. */
             readonly ts: number;
         };

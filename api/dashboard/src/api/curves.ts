@@ -98,9 +98,9 @@ export const toCurve = (wire: Pick<Schema<"Curves">, "width" | "starts" | "serie
   }),
 });
 
-/** Raises `Problem`. */
+/** The first step is 1; logged metrics, which share their range with a training's charts, may begin at 0. Raises `Problem`. */
 export async function getCurves(id: string, range: readonly [number, number | null] | null, signal?: AbortSignal): Promise<Curves> {
-  const query = { names: SERIES.join(","), buckets: BUCKETS, from: range?.[0] ?? 1, to: range?.[1] ?? null };
+  const query = { names: SERIES.join(","), buckets: BUCKETS, from: Math.max(1, range?.[0] ?? 1), to: range?.[1] ?? null };
   const wire = await get("/v1/jobs/{job}/curves", { path: { job: id }, query, signal });
   const evals = wire.evals.map(({ step, loss }) => ({ step, loss }));
   return { curve: toCurve(wire), evals, position: Number(wire.cursor.split(".")[0]), cursor: afterCurve(wire.cursor) };

@@ -54,6 +54,9 @@ export const isRefused = (error: unknown): error is Problem => error instanceof 
 /** Whether another try may succeed. */
 export const isRetryable = (error: unknown): error is Problem => error instanceof Problem && error.retryable;
 
+/** Whether the control plane was not reached, or the connection was lost before its answer was whole. */
+export const isUnreached = (error: unknown): boolean => error instanceof Problem && error.code === "unreachable";
+
 /** `asked`: it is no reading, which is repeated, but an action, which is not. */
 export const unreachable = (asked = false) =>
   new Problem(0, "unreachable", "The control plane does not answer", `${asked ? "What was asked may not be done: try again." : "Retrying."} Start it with: shardyard up`);

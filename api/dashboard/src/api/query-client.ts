@@ -2,13 +2,14 @@
 
 import { MutationCache, QueryCache, QueryClient } from "@tanstack/react-query";
 import { isRetryable, Problem } from "./http";
+import { untilRead } from "./retrying";
 
 /** Whether this browser is signed in; true until a response says 401. */
 export const SIGNED_IN = ["signed in"] as const;
 /** Why the link that led here did not sign the browser in. */
 export const BAD_LINK = ["bad link"] as const;
 
-/** Polling is a retry itself, so a failure is shown after one retry. A refusal is not retried. */
+/** A failure is shown after one retry; polling, or `untilRead`, reads again after that. A refusal is not retried. */
 const retry = (count: number, error: Error) => count < 1 && isRetryable(error);
 
 export function makeClient(): QueryClient {
@@ -19,7 +20,7 @@ export function makeClient(): QueryClient {
     queryCache: new QueryCache({ onError }),
     mutationCache: new MutationCache({ onError }),
     // Also without a network: the control plane may be on this machine, and what was clicked must not be sent a minute later.
-    defaultOptions: { queries: { retry, networkMode: "always" }, mutations: { networkMode: "always" } },
+    defaultOptions: { queries: { retry, refetchInterval: untilRead, networkMode: "always" }, mutations: { networkMode: "always" } },
   });
   return client;
 }

@@ -214,6 +214,14 @@ test("a range is read once more when its run has ended", async () => {
   await expect.poll(ranges).toBeGreaterThan(before);
 });
 
+test("a range from step 0, where logged metrics may begin, is one from step 1 for a training's curves", async () => {
+  const { requests } = ending();
+  open(<ComparePage />, "/compare?job=job-1&from=0&to=3");
+  const ranges = () => requests.filter(({ url }) => url.pathname.endsWith("/curves") && url.searchParams.get("to") === "3");
+  await expect.poll(ranges).not.toEqual([]);
+  expect(ranges()[0]?.url.searchParams.get("from")).toBe("1");
+});
+
 test("a run's curves are read after its state, so that those of a run that has ended are whole", async () => {
   const { end } = ending();
   const before = fetch;

@@ -5,6 +5,7 @@ import { lazy, useCallback, useEffect } from "react";
 import { Link, useLocation } from "wouter";
 import { isRefused, Problem } from "../api/http";
 import { getJob, type Job } from "../api/jobs";
+import { untilRead } from "../api/retrying";
 import { LoadedPart } from "../components/loaded-part";
 import { ProblemNotice } from "../components/problem-notice";
 import { JobActions } from "../features/job/job-actions";
@@ -40,7 +41,7 @@ export function JobPage({ id, tab }: { id: string; tab: string | undefined }) {
   const query = useQuery({
     queryKey: ["job", id],
     queryFn: ({ signal }) => getJob(id, signal),
-    refetchInterval: ({ state }) => ((state.data && isFinal(state.data.state)) || isRefused(state.error) ? false : document.hidden ? HIDDEN_MS : POLL_MS),
+    refetchInterval: (query) => ((query.state.data && isFinal(query.state.data.state)) || isRefused(query.state.error) ? untilRead(query) : document.hidden ? HIDDEN_MS : POLL_MS),
     refetchIntervalInBackground: true,
   });
   const deleted = query.error instanceof Problem && query.error.code === "job_deleted";

@@ -145,6 +145,30 @@ test("jobs are selected to be compared, or cancelled together", async () => {
   expect(screen.queryByRole("group", { name: "Selected jobs" })).toBeNull();
 });
 
+test("Undo restores all jobs of a deletion, also those that refused at first", async () => {
+  const there = new Map(["job-1", "job-2"].map((id) => [id, jobWire({ id, name: `run-${id}`, state: "failed" })]));
+  const restored: string[] = [];
+  let pinned = true;
+  given((url) => {
+    const [id = "", verb] = url.pathname.split("/").slice(3);
+    if (id === "") return page([...there.values()]);
+    if (verb === "undelete") restored.push(id);
+    else if (id === "job-2" && pinned) return Response.json({ title: "The job is pinned", code: "job_pinned", detail: "It is pinned." }, { status: 409 });
+    else there.delete(id);
+    return Response.json(jobWire({ id, state: "failed" }));
+  });
+  open();
+  await userEvent.click(await screen.findByRole("checkbox", { name: "Select all jobs" }));
+  await userEvent.click(screen.getByRole("button", { name: "Delete 2 jobs" }));
+  await userEvent.click(screen.getAllByRole("button", { name: "Delete 2 jobs" }).at(-1) ?? document.body);
+  expect(await screen.findByText("run-job-1 was deleted.")).toBeTruthy();
+  pinned = false;
+  await userEvent.click((await screen.findAllByRole("button", { name: "Delete 1 job" })).at(-1) ?? document.body);
+  expect(await screen.findByText("2 jobs were deleted.")).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "Undo" }));
+  await expect.poll(() => restored.toSorted()).toEqual(["job-1", "job-2"]);
+});
+
 test("columns are chosen, kept in the address, and order the jobs", async () => {
   localStorage.clear();
   const withRate = (id: string, name: string, lr: number) => jobWire({ id, name, spec: { name, train: { optimizer: { lr } } } });

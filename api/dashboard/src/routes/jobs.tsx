@@ -37,6 +37,8 @@ export function JobsPage() {
   const [filter, setFilter] = useFilter();
   const [selected, select] = useState<ReadonlySet<string>>(new Set());
   const [deleted, setDeleted] = useState<readonly Job[]>([]);
+  // Until Undo or Dismiss: one deletion may take several requests, as jobs that refused stay selected.
+  const addDeleted = (gone: readonly Job[]) => { setDeleted((before) => unique([...before, ...gone])); };
   const { columns, by, local, change } = useColumns();
   const [group, setGroup] = useGrouping();
   const query = useJobs(filter);
@@ -60,7 +62,7 @@ export function JobsPage() {
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
       {!query.error && unread && <ProblemNotice problem={unread} stale />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
-      {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} onDeleted={(gone) => { select(new Set()); setDeleted(gone); }} onSome={setDeleted} />}
+      {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} onDeleted={(gone) => { select(new Set()); addDeleted(gone); }} onSome={addDeleted} />}
       {deleted.length > 0 && <UndoDelete jobs={deleted} onDone={() => { setDeleted([]); }} />}
       {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} logged={logged} selected={selected} onSelect={select} columns={columns} by={by} onOrder={(order) => { change(columns, order); }} group={group} />}
       {local && query.hasNextPage && <p className="quiet after">Only the {integer(jobs.length)} jobs that are loaded are ordered by {headOf(by.replace(/^-/, ""))}.</p>}

@@ -4,6 +4,7 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "wouter";
 import { getModel, listVersions, type Model, type Version } from "../api/models";
+import { untilRead } from "../api/retrying";
 import { ProblemNotice } from "../components/problem-notice";
 import { AliasList } from "../features/models/alias-list";
 import { DeleteVersion } from "../features/models/delete-version";
@@ -41,7 +42,7 @@ function ModelView({ model }: { model: Model }) {
     queryFn: ({ pageParam, signal }) => listVersions(model.name, pageParam, signal),
     initialPageParam: null as number | null,
     getNextPageParam: ({ next }) => next,
-    refetchInterval: ({ state }) => (state.data?.pages.some(({ versions }) => versions.some(isPending)) ? BUSY_MS : false),
+    refetchInterval: (query) => (query.state.data?.pages.some(({ versions }) => versions.some(isPending)) ? BUSY_MS : untilRead(query)),
   });
   const versions = query.data?.pages.flatMap((page) => page.versions) ?? [];
   return (

@@ -166,6 +166,87 @@ test("the same text sent again has the same key, another text has another", asyn
   expect(keys[2]).not.toBe(keys[0]);
 });
 
+/** The control plane with a submission that waits for `answer`, and the keys that were sent. */
+function holding() {
+  const requests = plane();
+  const before = fetch;
+  const waiting: ((answer: Response) => void)[] = [];
+  const keys: (string | null)[] = [];
+  vi.stubGlobal("fetch", (path: string, init: RequestInit) => {
+    if (path !== "/v1/jobs") return before(path, init);
+    keys.push(new Headers(init.headers).get("Idempotency-Key"));
+    return new Promise<Response>((resolve) => { waiting.push(resolve); });
+  });
+  const answer = async () => {
+    const made = Response.json(jobWire({ id: "job-9" }), { status: 201 });
+    waiting.shift()?.(made);
+    await expect.poll(() => made.bodyUsed).toBe(true);
+    await new Promise((resolve) => { setTimeout(resolve, 0); });
+  };
+  return { requests, keys, answer };
+}
+
+test.each(["", "# mine"])("a text whose answer was lost is there after a reload, and makes one job (added to the template: %j)", async (added) => {
+  let template = QUICK;
+  let lost = true;
+  const requests = given({
+    "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: template }] }),
+    "GET /v1/schema/job": () => Response.json(schema),
+    "POST /v1/jobs/preview": () => Response.json(preview),
+    "POST /v1/jobs": () => (lost ? Response.json({ title: "The database does not answer", code: "database_unreachable" }, { status: 503 }) : Response.json(jobWire({ id: "job-9" }), { status: 201 })),
+  });
+  const { unmount } = open(<NewJobPage />, "/new");
+  const area = await editor();
+  if (added !== "") await userEvent.type(area, added);
+  await userEvent.click(screen.getByRole("button", { name: "Submit" }));
+  await screen.findByText("The database does not answer");
+  unmount();
+  template = OTHER;
+  lost = false;
+  open(<NewJobPage />, "/new");
+  expect((await editor()).value).toBe(QUICK + added);
+  await userEvent.click(screen.getByRole("button", { name: "Submit" }));
+  await expect.poll(() => location.pathname).toBe("/jobs/job-9");
+  const sent = requests.filter(({ method, url }) => method === "POST" && url.pathname === "/v1/jobs");
+  expect(sent.map(({ body }) => body)).toEqual([QUICK + added, QUICK + added]);
+  expect(sent[1]?.headers.get("Idempotency-Key")).toBe(sent[0]?.headers.get("Idempotency-Key"));
+  expect(sessionStorage).toHaveLength(0);
+});
+
+test("what is typed while a text is submitted stays, and the job is linked", async () => {
+  const { keys, answer } = holding();
+  const { container, unmount } = open(<NewJobPage />, "/new");
+  await userEvent.click(await screen.findByRole("button", { name: "Submit" }));
+  await screen.findByRole("button", { name: "Submitting…" });
+  await userEvent.type(await editor(), "# next");
+  await answer();
+  expect((await screen.findByRole("link", { name: "job-9" })).getAttribute("href")).toBe("/jobs/job-9");
+  expect(location.pathname).toBe("/new");
+  await expectAccessible(container);
+  await userEvent.click(screen.getByRole("button", { name: "Submit" }));
+  await expect.poll(() => keys.length).toBe(2);
+  expect(keys[1]).not.toBe(keys[0]);
+  unmount();
+  open(<NewJobPage />, "/new");
+  expect((await editor()).value).toBe(`${QUICK}# next`);
+});
+
+test("a submission whose form was left opens no page, and sending its text again makes no other job", async () => {
+  const { keys, answer } = holding();
+  const { unmount } = open(<NewJobPage />, "/new");
+  await userEvent.click(await screen.findByRole("button", { name: "Submit" }));
+  await expect.poll(() => keys.length).toBe(1);
+  unmount();
+  await answer();
+  expect(location.pathname).toBe("/new");
+  open(<NewJobPage />, "/new");
+  await userEvent.click(await screen.findByRole("button", { name: "Submit" }));
+  await expect.poll(() => keys.length).toBe(2);
+  expect(keys[1]).toBe(keys[0]);
+  await answer();
+  await expect.poll(() => location.pathname).toBe("/jobs/job-9");
+});
+
 test("a draft outlives the page, and a template does not replace it unasked", async () => {
   plane();
   const { unmount } = open(<NewJobPage />, "/new");

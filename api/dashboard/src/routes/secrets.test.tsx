@@ -1,8 +1,10 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
-import { expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { expectAccessible } from "../testing/accessible";
-import { given, open } from "../testing/control-plane";
+import { given, lost, open } from "../testing/control-plane";
 import { SecretsPage } from "./secrets";
+
+afterEach(() => { vi.useRealTimers(); });
 
 const wire = (name: string) => ({ name, actor: "local", created_at: "2026-11-20T10:00:00Z", updated_at: "2026-11-20T11:00:00Z" });
 
@@ -61,4 +63,30 @@ test("a name that is stored already is replaced, and a refusal is shown", async 
   fireEvent.change(screen.getByLabelText(/^Text/), { target: { value: "another-text" } });
   fireEvent.click(screen.getByRole("button", { name: "Replace KEY" }));
   expect(await screen.findByText(/It is another one/)).toBeTruthy();
+});
+
+test("names are read again until the control plane is back", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  let back = false;
+  const requests = given({ "GET /v1/secrets": () => (back ? Response.json({ items: [wire("KEY")] }) : lost()) });
+  open(<SecretsPage />, "/secrets");
+  expect((await screen.findByRole("alert")).textContent).toContain("Retrying.");
+  for (let seconds = 0; seconds < 20; seconds += 1) await vi.advanceTimersByTimeAsync(1000);
+  expect(requests.length).toBeGreaterThan(4);
+  back = true;
+  for (let seconds = 0; seconds < 5; seconds += 1) await vi.advanceTimersByTimeAsync(1000);
+  expect(await screen.findByRole("rowheader", { name: "KEY" })).toBeTruthy();
+  expect(screen.queryByRole("alert")).toBeNull();
+  const read = requests.length;
+  for (let seconds = 0; seconds < 10; seconds += 1) await vi.advanceTimersByTimeAsync(1000);
+  expect(requests).toHaveLength(read);
+});
+
+test("a refusal is not read again", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  const requests = given({ "GET /v1/secrets": () => Response.json({ title: "Not for you", code: "forbidden" }, { status: 403 }) });
+  open(<SecretsPage />, "/secrets");
+  expect((await screen.findByRole("alert")).textContent).toContain("Not for you");
+  for (let seconds = 0; seconds < 10; seconds += 1) await vi.advanceTimersByTimeAsync(1000);
+  expect(requests).toHaveLength(1);
 });

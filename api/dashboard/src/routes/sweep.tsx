@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { lazy, memo, useDeferredValue, useMemo, useState } from "react";
 import { Link } from "wouter";
 import { isRefused } from "../api/http";
+import { untilRead } from "../api/retrying";
 import { getSweep, listTrials, type Sweep, type Trial, type TrialList } from "../api/sweeps";
 import { LoadedPart } from "../components/loaded-part";
 import { ProblemNotice } from "../components/problem-notice";
@@ -27,7 +28,7 @@ export function SweepPage({ id }: { id: string }) {
   const query = useQuery({
     queryKey: ["sweep", id],
     queryFn: ({ signal }) => getSweep(id, signal),
-    refetchInterval: ({ state }) => ((state.data && hasEnded(state.data.state)) || isRefused(state.error) ? false : POLL_MS),
+    refetchInterval: (query) => ((query.state.data && hasEnded(query.state.data.state)) || isRefused(query.state.error) ? untilRead(query) : POLL_MS),
   });
   const sweep = query.data;
   useTitle(sweep ? `${sweep.name} · ${sweep.state}` : "Sweep");
@@ -54,7 +55,7 @@ function SweepView({ sweep }: { sweep: Sweep }) {
     // Read once more, as a whole, when the sweep has ended, and not after that.
     queryKey: ["sweep", sweep.id, "trials", ended],
     queryFn: ({ client, queryKey, signal }) => listTrials(sweep.id, client.getQueryData<TrialList>(queryKey), signal),
-    refetchInterval: ended ? false : POLL_MS,
+    refetchInterval: ended ? untilRead : POLL_MS,
     placeholderData: (before) => before,
   });
   const trials = query.data?.trials ?? NONE;

@@ -27,6 +27,9 @@ export function given(answers: Record<string, (request: SentRequest) => Response
   return requests;
 }
 
+/** The connection is lost before the answer is whole. */
+export const lost = () => new Response(new ReadableStream({ start: (body) => { body.error(new TypeError("The connection is lost")); } }));
+
 /** The page as a browser at this address shows it. */
 export function open(page: ReactNode, address = "/") {
   history.replaceState(null, "", address);

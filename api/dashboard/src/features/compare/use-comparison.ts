@@ -4,6 +4,7 @@ import { keepPreviousData, type Query, useQueries, useQuery, useQueryClient } fr
 import { useMemo } from "react";
 import { type Curve, getCurves, type Range } from "../../api/curves";
 import { getLoggedCurves, getLoggedNames, type LoggedCurve, type LoggedName } from "../../api/logged-metrics";
+import { untilRead } from "../../api/retrying";
 import { getRun, getRunCurves, type RunCurves } from "../../api/runs";
 import { useDebounced } from "../../hooks/use-debounced";
 import { trains } from "../../model/checkpoints";
@@ -41,7 +42,7 @@ export function useComparedRuns(ids: readonly string[]): { runs: readonly Compar
     queries: ids.map((id) => ({
       queryKey: ["run", id],
       queryFn: ({ signal }: Asked) => getRunCurves(id, signal),
-      refetchInterval: ({ state }: { state: { data?: RunCurves | undefined } }) => (state.data && hasEnded(state.data) ? (false as const) : POLL_MS),
+      refetchInterval: (query: { state: { data?: RunCurves | undefined; error: Error | null } }) => (query.state.data && hasEnded(query.state.data) ? untilRead(query) : POLL_MS),
     })),
     combine: combine<RunCurves>,
   });
@@ -60,7 +61,7 @@ export function useLoggedNames(ids: readonly string[], text: string, ended: bool
     queryKey: ["logged-names", ids, settled],
     queryFn: ({ signal }) => getLoggedNames(ids, settled, signal),
     placeholderData: keepPreviousData,
-    refetchInterval: ended ? false : NAMES_MS,
+    refetchInterval: ended ? untilRead : NAMES_MS,
   });
   return { found: data, problem: error };
 }
@@ -84,7 +85,7 @@ export function useLoggedCurves(runs: readonly ComparedRun[], names: readonly st
       enabled: settled !== "[]",
       // The answer for the names before: `keepPreviousData` does nothing among several queries.
       placeholderData: () => newest(client.getQueryCache().findAll({ queryKey: curvesOf(run, range, buckets) })),
-      refetchInterval: hasEnded(run) ? (false as const) : POLL_MS,
+      refetchInterval: hasEnded(run) ? untilRead : POLL_MS,
       gcTime: KEPT_MS,
     })),
     combine: combine<ReadonlyMap<string, LoggedCurve>>,
@@ -111,7 +112,7 @@ export function useRange(runs: readonly ComparedRun[], range: Range | null): rea
       enabled: range !== null && run.curve.width > 1,
       staleTime: Infinity,
       gcTime: 60_000,
-      refetchInterval: hasEnded(run) ? (false as const) : POLL_MS,
+      refetchInterval: hasEnded(run) ? untilRead : POLL_MS,
     })),
     combine: combine<Awaited<ReturnType<typeof getCurves>>>,
   });
@@ -125,7 +126,7 @@ export function usePlaces(runs: readonly ComparedRun[], axis: Axis): readonly (P
       queryKey: ["step-places", run.job.id, hasEnded(run)],
       queryFn: ({ signal }: Asked) => getRun(run.job.id, signal),
       enabled: axis !== "step" && trains(run.job),
-      refetchInterval: hasEnded(run) ? (false as const) : POLL_MS,
+      refetchInterval: hasEnded(run) ? untilRead : POLL_MS,
     })),
     combine: combine<Awaited<ReturnType<typeof getRun>>>,
   });

@@ -2,8 +2,9 @@
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { type Checkpoint, listCheckpointFiles } from "../../api/checkpoints";
-import { isRetryable } from "../../api/http";
+import { isUnreached } from "../../api/http";
 import type { Job } from "../../api/jobs";
+import { untilReached } from "../../api/retrying";
 import { CopyableText } from "../../components/copyable-text";
 import { ProblemNotice } from "../../components/problem-notice";
 import { bytes, integer } from "../../model/format";
@@ -14,7 +15,9 @@ export function CheckpointFiles({ job, checkpoint: { step }, onClose }: { job: J
     queryFn: ({ pageParam, signal }) => listCheckpointFiles(job.id, step, pageParam, signal),
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next,
-    retry: (count, error) => count < 1 && isRetryable(error) && error.code === "unreachable", // one that answers has asked storage again itself
+    // One that answers has asked storage again itself.
+    retry: (count, error) => count < 1 && isUnreached(error),
+    refetchInterval: untilReached,
   });
   const files = query.data?.pages.flatMap((page) => page.files) ?? [];
   return (

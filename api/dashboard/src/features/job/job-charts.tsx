@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { type Curve, type Eval, getCurves, type Range } from "../../api/curves";
+import { untilRead } from "../../api/retrying";
 import type { Line } from "../../components/chart";
 import { alongOf, placed } from "../../components/chart-axis";
 import { ChartPanel } from "../../components/chart-panel";
@@ -83,7 +84,7 @@ function useRange(id: string, { curve, version }: Live, zoom: Range | null, ende
     enabled: finer,
     staleTime: Infinity,
     gcTime: 0, // `version` is that of this page: on the next one, steps may have been replaced
-    refetchInterval: grows ? POLL_MS : false,
+    refetchInterval: grows ? POLL_MS : untilRead,
   });
   return finer && data ? data.curve : curve;
 }

@@ -2,7 +2,7 @@ import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
-import { given, open } from "../../testing/control-plane";
+import { given, lost, open } from "../../testing/control-plane";
 import { checkpoint, operation } from "../../testing/history";
 import { job } from "../../testing/jobs";
 import { versionWire } from "../../testing/models";
@@ -70,7 +70,7 @@ test("the cluster verifies one, and what it finds is shown when it is done", asy
 });
 
 test("an export has its dtype and shows its path; a refusal is shown in the dialog", async () => {
-  const exported = { path: "/data/checkpoints/job-1/export-00000100-bf16", dtype: "bf16", files: 1, parameters: 12, bytes: 24_000_000 };
+  const exported = { path: "/data/checkpoints/job-1/export-00000100-bf16", dtype: "bf16", files: 1, parameters: 12, bytes: 24_000_000, tokenizer_missing: null };
   let refused = true;
   const requests = given({
     ...CHECKPOINTS,
@@ -187,7 +187,7 @@ test("the files are asked for once more where the connection to the control plan
   const requests = given({
     ...CHECKPOINTS,
     "GET /v1/jobs/job-1/checkpoints/100/files": () => {
-      if (!reached) return new Response(new ReadableStream({ start: (body) => { body.error(new TypeError("The connection is lost")); } }));
+      if (!reached) return lost();
       return Response.json({ step: 100, digest: "d", items: [{ path: "weights", bytes: 7, sha256: "0" }], next: null });
     },
   });
@@ -199,6 +199,47 @@ test("the files are asked for once more where the connection to the control plan
   reached = true;
   await vi.advanceTimersByTimeAsync(1000);
   expect(await screen.findByRole("link", { name: "Download weights" })).toBeTruthy();
+});
+
+/** As long as the interval of a reading that failed, and its retry. */
+const later = async () => { for (let seconds = 0; seconds < 6; seconds += 1) await vi.advanceTimersByTimeAsync(1000); };
+
+test.each(["checkpoints", "operations"])("the %s of a job that has ended are read again until the control plane is back", async (name) => {
+  vi.useFakeTimers({ shouldAdvanceTime: true, now: 1_795_000_060_000 });
+  let back = false;
+  const items = { checkpoints: [checkpoint()], operations: [operation({ kind: "pin", state: "failed", error: { code: "storage_unreachable", message: "No answer.", remedy: "Ask again." } })] };
+  const of = (about: keyof typeof items) => () => (!back && about === name ? lost() : Response.json({ items: items[about], next: null }));
+  const requests = given({ "GET /v1/jobs/job-1/checkpoints": of("checkpoints"), "GET /v1/jobs/job-1/operations": of("operations") });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
+  const asked = () => requests.filter(({ url }) => url.pathname.endsWith(`/${name}`)).length;
+  await later();
+  await later();
+  expect(asked()).toBeGreaterThan(3);
+  back = true;
+  await later();
+  expect(await screen.findByText(/Could not pin: No answer/)).toBeTruthy();
+  expect(screen.queryByRole("alert")).toBeNull();
+  const read = asked();
+  await later();
+  expect(asked()).toBe(read);
+});
+
+test("files are read again while the control plane is away, and not after an answer of slow storage", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true, now: 1_795_000_060_000 });
+  let answers = lost;
+  const requests = given({ ...CHECKPOINTS, "GET /v1/jobs/job-1/checkpoints/100/files": () => answers() });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} />);
+  fireEvent.click(await screen.findByRole("button", { name: "Files step 100" }));
+  const asked = () => requests.filter(({ url }) => url.pathname.endsWith("/files")).length;
+  await later();
+  await later();
+  expect(asked()).toBeGreaterThan(3);
+  answers = () => Response.json({ title: "Storage does not answer", code: "storage_unavailable" }, { status: 503 });
+  await later();
+  expect(screen.getByText("Storage does not answer")).toBeTruthy();
+  const read = asked();
+  await later();
+  expect(asked()).toBe(read);
 });
 
 test("one is pinned, and named as a version of a model", async () => {

@@ -4,6 +4,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { type Checkpoint, listCheckpoints } from "../../api/checkpoints";
 import type { Job } from "../../api/jobs";
+import { untilRead } from "../../api/retrying";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useNow } from "../../hooks/use-now";
 import { useOnceEnded } from "../../hooks/use-once-ended";
@@ -33,7 +34,7 @@ export function JobCheckpoints({ job }: { job: Job }) {
     initialPageParam: null as number | null,
     getNextPageParam: ({ next }) => next,
     // All pages are read again: the more of them, the more rarely.
-    refetchInterval: ({ state }) => (isFinal(job.state) ? false : EVERY_MS * (state.data?.pages.length ?? 1)),
+    refetchInterval: (query) => (isFinal(job.state) ? untilRead(query) : EVERY_MS * (query.state.data?.pages.length ?? 1)),
   });
   useOnceEnded(isFinal(job.state), refetch);
   // What a verification or an export found is the checkpoint's state from then on.

@@ -4,6 +4,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { memo, useEffect, useState } from "react";
 import { type Artifact, listArtifacts } from "../../api/artifacts";
 import type { Job } from "../../api/jobs";
+import { untilRead } from "../../api/retrying";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useOnceEnded } from "../../hooks/use-once-ended";
 import { bytes, integer } from "../../model/format";
@@ -26,7 +27,7 @@ export function JobFiles({ job }: { job: Job }) {
     initialPageParam: null as string | null,
     getNextPageParam: ({ next }) => next,
     // All pages are read again: the more of them, the more rarely.
-    refetchInterval: ({ state }) => (ended ? false : EVERY_MS * (state.data?.pages.length ?? 1)),
+    refetchInterval: (query) => (ended ? untilRead(query) : EVERY_MS * (query.state.data?.pages.length ?? 1)),
   });
   useOnceEnded(ended, refetch);
   const files = query.data?.pages.flatMap((page) => page.artifacts) ?? [];

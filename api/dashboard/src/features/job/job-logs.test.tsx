@@ -1,12 +1,14 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { expect, test, vi } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { ALL } from "../../model/log-search";
 import { expectAccessible } from "../../testing/accessible";
-import { given, open } from "../../testing/control-plane";
+import { given, lost, open } from "../../testing/control-plane";
 import { job } from "../../testing/jobs";
 import { JobLogs } from "./job-logs";
 import { downloadLog } from "./log-download";
+
+afterEach(() => { vi.useRealTimers(); });
 
 const line = (n: number, text: string) => ({ position: n, rank: n % 2, attempt: 1, line: n, stream: "stdout", text, ts: 1_795_000_000 + n });
 
@@ -80,6 +82,27 @@ test("a search that the control plane had no room for can be tried again", async
   await userEvent.click(again);
   expect(await screen.findByText("1 line found.")).toBeTruthy();
   expect([screen.queryByRole("alert"), screen.queryByRole("button", { name: "Try again" })]).toEqual([null, null]);
+});
+
+test.each([0, 20])("a search goes on where the control plane was away at line %i, and keeps what it found", async (away) => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  let back = false;
+  const requests = given({
+    "GET /v1/jobs/job-1/logs/search": ({ url }) => {
+      const after = Number(url.searchParams.get("after"));
+      if (after === away && !back) return lost();
+      return Response.json({ lines: [line(after + 5, `needle ${after}`)], scanned_to: after + 20, end: 40, done: after === 20 });
+    },
+  });
+  open(<JobLogs job={job({ state: "succeeded" })} />, "/?text=needle");
+  const later = async () => { for (let seconds = 0; seconds < 12; seconds += 1) await vi.advanceTimersByTimeAsync(1000); };
+  await later();
+  expect(requests.filter(({ url }) => url.searchParams.get("after") === String(away)).length).toBeGreaterThan(3);
+  back = true;
+  await later();
+  vi.useRealTimers();
+  expect(await screen.findByText("2 lines found.")).toBeTruthy();
+  expect(requests.filter(({ url }) => url.searchParams.get("after") === String(20 - away))).toHaveLength(1);
 });
 
 test("a download goes on after a page that the control plane had no room for", async () => {

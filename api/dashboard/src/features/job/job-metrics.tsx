@@ -5,6 +5,7 @@ import { useCallback, useMemo } from "react";
 import type { Range } from "../../api/curves";
 import type { Job } from "../../api/jobs";
 import { getLoggedMetrics } from "../../api/logged-metrics";
+import { untilRead } from "../../api/retrying";
 import { ChartControls } from "../../components/chart-controls";
 import { MetricGroup } from "../../components/metric-group";
 import { ProblemNotice } from "../../components/problem-notice";
@@ -30,7 +31,7 @@ export function JobMetrics({ job, live }: { job: Job; live: LiveJob }) {
   const { data: logged, error, refetch } = useQuery({
     queryKey: ["logged-metrics", job.id],
     queryFn: ({ signal }) => getLoggedMetrics(job.id, signal),
-    refetchInterval: ({ state }) => (ended ? false : trains(job) || state.data?.length ? POLL_MS : FIRST_MS),
+    refetchInterval: (query) => (ended ? untilRead(query) : trains(job) || query.state.data?.length ? POLL_MS : FIRST_MS),
   });
   useOnceEnded(ended, refetch);
   const groups = useMemo(() => groupsOf(logged ?? [], view.find), [logged, view.find]);

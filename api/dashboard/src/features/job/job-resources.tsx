@@ -2,6 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { getResources } from "../../api/resources";
+import { untilRead } from "../../api/retrying";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useOnceEnded } from "../../hooks/use-once-ended";
 import { MemoryBars } from "./memory-bars";
@@ -15,7 +16,7 @@ export function JobResources({ id, ended }: { id: string; ended: boolean }) {
   const { data: found, error, refetch } = useQuery({
     queryKey: ["resources", id],
     queryFn: ({ signal }) => getResources(id, signal),
-    refetchInterval: ended ? false : POLL_MS,
+    refetchInterval: ended ? untilRead : POLL_MS,
   });
   useOnceEnded(ended, refetch);
   if (!found) return error && <ProblemNotice problem={error} />;

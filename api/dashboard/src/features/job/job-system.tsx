@@ -3,6 +3,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import type { Job } from "../../api/jobs";
+import { untilRead } from "../../api/retrying";
 import { getSystem } from "../../api/system";
 import { Chart, type Line } from "../../components/chart";
 import { MetricGroup } from "../../components/metric-group";
@@ -51,7 +52,7 @@ const useSystem = (id: string, name: string, after: string | null, ended: boolea
       return { ...found, tookMs: performance.now() - asked };
     },
     placeholderData: keepPreviousData,
-    refetchInterval: ({ state: { data } }) => (ended ? false : pollMs(data?.width ?? 0, data?.tookMs ?? 0)),
+    refetchInterval: (query) => (ended ? untilRead(query) : pollMs(query.state.data?.width ?? 0, query.state.data?.tookMs ?? 0)),
   });
 
 function SystemChart({ id, name, ended }: { id: string; name: string; ended: boolean }) {

@@ -2,9 +2,11 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { getTimeline } from "../../api/timeline";
+import { ProblemNotice } from "../../components/problem-notice";
 import { StateTimeline } from "./timeline";
 
 export function JobTimeline({ id, now }: { id: string; now: Date }) {
-  const { data } = useQuery({ queryKey: ["timeline", id], queryFn: ({ signal }) => getTimeline(id, signal) });
-  return data ? <StateTimeline line={data} now={now} /> : null;
+  const { data, error } = useQuery({ queryKey: ["timeline", id], queryFn: ({ signal }) => getTimeline(id, signal) });
+  if (!data) return error && <ProblemNotice problem={error} />;
+  return <StateTimeline line={data} now={now} />;
 }

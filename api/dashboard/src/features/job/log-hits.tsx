@@ -2,9 +2,10 @@
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useEffect, useLayoutEffect, useRef } from "react";
-import { isRetryable } from "../../api/http";
+import { isRetryable, isUnreached } from "../../api/http";
 import { linesAround, type LogQuery, type LogSearchResult, searchLogs } from "../../api/log-search";
 import type { LogLine } from "../../api/logs";
+import { AGAIN_MS, untilReached } from "../../api/retrying";
 import { ProblemNotice } from "../../components/problem-notice";
 import { LogLines } from "./log-lines";
 
@@ -27,6 +28,8 @@ export function LogHits({ id, query, width, onLine }: LogHitsProps) {
     // All pages are kept: most are empty, and beyond `ENOUGH` lines each is one that the reader asked for.
     staleTime: Infinity,
     gcTime: 0,
+    // Pages that are there are not read again.
+    refetchInterval: (query) => query.state.data === undefined && untilReached(query),
   });
   const { data, hasNextPage, isFetching, fetchNextPage, refetch, error } = search;
   const lines = data?.pages.flatMap((page) => page.lines) ?? [];
@@ -35,6 +38,12 @@ export function LogHits({ id, query, width, onLine }: LogHitsProps) {
   useEffect(() => {
     if (searchesOn) void fetchNextPage();
   }, [searchesOn, fetchNextPage, data]);
+  const waits = hasNextPage && !isFetching && isUnreached(error);
+  useEffect(() => {
+    if (!waits) return;
+    const timer = setTimeout(() => void fetchNextPage(), AGAIN_MS);
+    return () => { clearTimeout(timer); };
+  }, [waits, fetchNextPage]);
   return (
     <>
       {error && <ProblemNotice problem={error} />}

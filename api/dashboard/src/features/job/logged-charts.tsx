@@ -4,6 +4,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import type { Range } from "../../api/curves";
 import { getLoggedCurves, type LoggedCurve, type LoggedMetric } from "../../api/logged-metrics";
+import { untilRead } from "../../api/retrying";
 import { ChartPanel } from "../../components/chart-panel";
 import { curveLines } from "../../components/curve-lines";
 import { MetricGroup } from "../../components/metric-group";
@@ -36,7 +37,7 @@ export function LoggedCharts({ id, of, groups, ended, view, onZoom }: LoggedChar
     queryFn: ({ signal }) => getLoggedCurves(id, JSON.parse(settled) as string[], view.zoom, signal),
     enabled: settled !== "[]",
     placeholderData: keepPreviousData,
-    refetchInterval: ended ? false : POLL_MS,
+    refetchInterval: ended ? untilRead : POLL_MS,
     gcTime: 0,
   });
   return (

@@ -16,8 +16,18 @@ export function OperationState({ operation }: { operation: Operation }) {
   if (isOpen(operation)) return <div className="operation quiet" role="status">{UNDERWAY[kind]?.[state]}</div>;
   if (error) return <div className="operation bad" title={error.code}>Could not {kind}: {error.message} {error.remedy}</div>;
   if (verified) return <Found verified={verified} />;
-  if (exported) return <div className="operation">Exported as {exported.dtype}, {bytes(exported.bytes)}: <code>{exported.path}</code></div>;
+  if (exported) return <Written exported={exported} />;
   return null;
+}
+
+function Written({ exported }: { exported: NonNullable<Operation["exported"]> }) {
+  const { dtype, path, tokenizer_missing } = exported;
+  return (
+    <>
+      <div className="operation">Exported as {dtype}, {bytes(exported.bytes)}: <code>{path}</code></div>
+      {tokenizer_missing && <div className="operation bad">{tokenizer_missing}</div>}
+    </>
+  );
 }
 
 function Found({ verified }: { verified: NonNullable<Operation["verified"]> }) {

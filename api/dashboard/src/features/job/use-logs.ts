@@ -1,8 +1,8 @@
 /** A job's newest log lines, kept up to date by asking for what comes after the last one. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { isRetryable } from "../../api/http";
 import { continueLogs, type LogEnd } from "../../api/logs";
+import { untilRead } from "../../api/retrying";
 import { useOnceEnded } from "../../hooks/use-once-ended";
 
 const EVERY_MS = 1000;
@@ -20,7 +20,7 @@ export function useLogs(id: string, rank: number | null, ended: boolean): Tail {
     queryKey: key,
     queryFn: ({ signal }) => continueLogs(id, rank, client.getQueryData<LogEnd>(key), signal),
     structuralSharing: false,
-    refetchInterval: ({ state }) => (ended && !isRetryable(state.error) ? false : EVERY_MS),
+    refetchInterval: ended ? untilRead : EVERY_MS,
   });
   useOnceEnded(ended, refetch);
   return { lines: data?.lines ?? [], earlier: data?.earlier ?? false, removed: data?.removed ?? 0, problem: error, loading: isPending };

@@ -3,6 +3,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { newKey } from "../../api/idempotency-key";
 import { type Dtype, exportCheckpoint, listOperations, pinCheckpoint, verifyCheckpoint } from "../../api/operations";
+import { untilRead } from "../../api/retrying";
 import { isOpen } from "../../model/operations";
 
 const BUSY_MS = 1000;
@@ -13,7 +14,7 @@ export function useOperations(job: string, ended: boolean) {
   return useQuery({
     queryKey: ["operations", job],
     queryFn: ({ signal }) => listOperations(job, signal),
-    refetchInterval: ({ state }) => (state.data?.some(isOpen) ? BUSY_MS : ended ? false : POLL_MS),
+    refetchInterval: (query) => (query.state.data?.some(isOpen) ? BUSY_MS : ended ? untilRead(query) : POLL_MS),
   });
 }
 

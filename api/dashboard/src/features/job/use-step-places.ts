@@ -2,6 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
+import { untilRead } from "../../api/retrying";
 import { getRun } from "../../api/runs";
 import { type Axis, placesAlong } from "../../model/runs";
 import type { Places } from "../../model/step-places";
@@ -13,7 +14,7 @@ export function useStepPlaces(id: string, axis: Axis, ended: boolean): Places | 
     queryKey: ["step-places", id, ended],
     queryFn: ({ signal }) => getRun(id, signal),
     enabled: axis !== "step",
-    refetchInterval: ended ? false : POLL_MS,
+    refetchInterval: ended ? untilRead : POLL_MS,
     placeholderData: (before) => before,
   });
   return useMemo(() => (data && axis !== "step" ? placesAlong(data.points, axis) : null), [data, axis]);

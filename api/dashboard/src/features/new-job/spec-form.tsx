@@ -2,8 +2,8 @@
 
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo, useState, type ReactNode } from "react";
-import { useLocation } from "wouter";
-import { type FieldError, isRefused, isRetryable, toFieldErrors } from "../../api/http";
+import { Link, useLocation } from "wouter";
+import { type FieldError, isRefused, toFieldErrors } from "../../api/http";
 import { previewJob, submitJob } from "../../api/jobs";
 import { getSchema, type SchemaNode } from "../../api/schema";
 import { submitSweep } from "../../api/sweeps";
@@ -18,7 +18,7 @@ import { Findings } from "./findings";
 import { PreviewFacts } from "./preview-facts";
 import { type Mark, SpecEditor } from "./spec-editor";
 import { TemplateChoice } from "./template-choice";
-import { useDraft } from "./use-draft";
+import { type Draft, useDraft } from "./use-draft";
 import "./new-job.css";
 
 interface SpecFormProps {
@@ -35,7 +35,7 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
   const [cursor, setCursor] = useState(0);
   const [goTo, setGoTo] = useState<{ at: number } | null>(null);
   const { preview, problem, failure } = usePreview(draft.text);
-  const submit = useSubmit(draft);
+  const [submit, send] = useSubmit(draft);
   // Of this very text: what was refused may be right since.
   const refused = submit.variables === draft.text ? submit.error : null;
   const found = problem ?? (isRefused(refused) ? refused : null);
@@ -49,11 +49,14 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
     <>
       <div className="page-head">
         <h1>New job</h1>
-        <button className="button primary" disabled={submit.isPending} onClick={() => { submit.mutate(draft.text); }}>
+        <button className="button primary" disabled={submit.isPending} onClick={send}>
           {submit.isPending ? "Submitting…" : "Submit"}
         </button>
       </div>
       {note}
+      {submit.data !== undefined && submit.variables !== draft.text && (
+        <p className="origin quiet" role="status">The text before your changes was submitted: <Link href={submit.data}>{submit.data.split("/").at(-1)}</Link></p>
+      )}
       {refused && refused !== found && <ProblemNotice problem={refused} />}
       <div className="columns">
         <section className="card" aria-label="Spec">
@@ -78,9 +81,6 @@ export function SpecForm({ templates, first, of, note }: SpecFormProps) {
   );
 }
 
-/** A preview that was not answered is asked for again. */
-const AGAIN_MS = 3000;
-
 /** The control plane's preview of the text once it is stable; until then the preview before it. `failure`: why there is none now. */
 function usePreview(text: string) {
   const settled = useDebounced(text);
@@ -91,7 +91,6 @@ function usePreview(text: string) {
     enabled: !sweep,
     placeholderData: (before) => before,
     retry: false,
-    refetchInterval: ({ state: { error } }) => (isRetryable(error) ? AGAIN_MS : false),
     gcTime: 0,
   });
   if (sweep) return { preview: null, problem: null, failure: null };
@@ -99,15 +98,13 @@ function usePreview(text: string) {
   return { preview: query.data ?? null, problem: refused, failure: refused === null ? query.error : null };
 }
 
-function useSubmit(draft: { text: string; key: string; forget: () => void }) {
+/** The submission of the draft, and what begins it. It leads to the job, unless the form was left or its text changed meanwhile. */
+function useSubmit({ text, keyOf, forget }: Draft) {
   const [, navigate] = useLocation();
-  return useMutation({
-    mutationFn: (text: string) => submitted(text, draft.key),
-    onSuccess: (address) => {
-      draft.forget();
-      navigate(address);
-    },
-  });
+  const submit = useMutation({ mutationFn: (sent: string) => submitted(sent, keyOf(sent)) });
+  // Not an option of the mutation, which would be called after the form was left, too.
+  const onSuccess = (address: string, sent: string) => { if (forget(sent)) navigate(address); };
+  return [submit, () => { submit.mutate(text, { onSuccess }); }] as const;
 }
 
 /** The address of the job or of the sweep that a text has become. */

@@ -5,6 +5,7 @@ import { useState } from "react";
 import { newKey } from "../../api/idempotency-key";
 import type { Job } from "../../api/jobs";
 import { listProfiles, type Profile, type ProfileKind, profileRank } from "../../api/profiles";
+import { untilRead } from "../../api/retrying";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useOnceEnded } from "../../hooks/use-once-ended";
 import { moment } from "../../model/format";
@@ -27,7 +28,7 @@ export function JobProfiles({ job }: { job: Job }) {
   const query = useQuery({
     queryKey,
     queryFn: ({ signal }) => listProfiles(job.id, SHOWN, signal),
-    refetchInterval: ({ state }) => (state.data?.some((one) => one.state === "open") ? EVERY_MS : false),
+    refetchInterval: (query) => (query.state.data?.some((one) => one.state === "open") ? EVERY_MS : untilRead(query)),
   });
   useOnceEnded(isFinal(job.state), query.refetch);
   const start = useMutation({

@@ -3,6 +3,7 @@
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef, useState } from "react";
 import { newKey } from "../../api/idempotency-key";
+import { untilRead } from "../../api/retrying";
 import { startTrace, getSpans, getTrace, listTraces, type TimeRange, type Trace } from "../../api/traces";
 
 const STEPS = 3;
@@ -15,7 +16,7 @@ export function useTraces(job: string, ended: boolean) {
   return useQuery({
     queryKey: ["traces", job],
     queryFn: ({ signal }) => listTraces(job, signal),
-    refetchInterval: ({ state }) => (state.data?.[0]?.state === "open" ? RECORDING_MS : ended ? false : POLL_MS),
+    refetchInterval: (query) => (query.state.data?.[0]?.state === "open" ? RECORDING_MS : ended ? untilRead(query) : POLL_MS),
   });
 }
 
