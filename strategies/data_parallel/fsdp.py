@@ -9,9 +9,9 @@ With ZeRO++ `zero_plus_plus.py` makes these messages smaller.
 Gathered values have the compute dtype. Gradients are always reduced in the master's dtype, which is that of the shards. Under a
 pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), because a schedule soon returns to them, and their
 gradients are summed whole over the micro-batches, until a stage's last backward pass: 4Ψ bytes.
-Scalars, which cannot be sharded, are replicated. Parts without a row are not passed to `fully_shard`. If one rank holds several
-stages of a pipeline with the same tied weight, such as an embedding and its head, they are sharded and gathered separately; the
-first stage's shard takes all gradients, the others' are copies.
+What a block is called with keeps its dtype, as in the other stages. Scalars, which cannot be sharded, are replicated, with fp32 masters.
+Parts without a row are not passed to `fully_shard`. If one rank holds several stages of a pipeline with the same tied weight, such as an
+embedding and its head, they are sharded and gathered separately; the first stage's shard takes all gradients, the others' are copies.
 
 With sharding groups (HSDP; `layout.shard` = S of N replicas) S replaces N, and 2(Ψ/S)(N/S−1)/(N/S) are all-reduced between groups,
 for 16Ψ/S bytes. If E ranks share the experts, they are Ψ/E on N/E replicas, of which max(1, S/E) in each group shard them further: by
@@ -89,9 +89,7 @@ class FullyShard:
         self._copies = [(p, here[p.name]) for p, shard in pairs if here.setdefault(p.name, shard) is not shard]
         copied = {p for p, _ in self._copies}
         self._pairs = [(p, shard) for p, shard in pairs if p not in copied]
-        kept = Precision(precision.name, precision.master, precision.master)
-        scalars = [p for p in now if not p.value.dim()]
-        self._scalars = DDP(scalars, mesh, kept, overlap, Masters(mesh, kept))
+        self._scalars = _replicated([p for p in now if not p.value.dim()], parts, mesh, precision, overlap)
         self.gradient_peak = 0
         self.shards: list[ParamShard] = [shard for _, shard in self._pairs if shard.tensor.numel()]
         self.shards += self._scalars.shards
@@ -102,7 +100,8 @@ class FullyShard:
         self._sums.settle()
 
     def collect(self) -> None:
-        """Does nothing: a gradient stays with its shard, and has its dtype."""
+        """Only for scalars: another gradient stays with its shard, and has its dtype."""
+        self._scalars.collect()
 
     def finishing(self, values: Collection[nn.Parameter]) -> AbstractContextManager[None]:  # noqa: ARG002
         """Does nothing: torch reduces a stage's gradients when its last backward pass has run."""
@@ -171,6 +170,29 @@ def _now(whole: Sequence[Parameter], parts: Sequence[nn.Module]) -> list[Paramet
     return [replace(p, value=values[p.name].pop(0)) for p in whole]
 
 
+def _replicated(
+    scalars: Sequence[Parameter], parts: Sequence[nn.Module], mesh: Mesh, precision: Precision, overlap: Overlap
+) -> DDP:
+    """Data parallelism for the trained scalars of `parts`. Their gradients are summed in the master's dtype, as those of shards are."""
+    masters = Masters(mesh, precision)
+    for parameter in scalars:
+        masters.keep(parameter, parameter.local)
+    for part in parts:
+        round_scalars(part, precision.compute)
+    return DDP(scalars, mesh, replace(precision, wide_gradients=True), overlap, masters)
+
+
+def round_scalars(part: nn.Module, dtype: torch.dtype) -> None:
+    """Give scalars, frozen ones too, the compute dtype. They stay the same objects, which several blocks may have."""
+    for value in part.parameters():
+        if value.dim() or value.dtype == dtype or not value.is_floating_point():
+            continue
+        if isinstance(value, DTensor):
+            torch.utils.swap_tensors(value, nn.Parameter(value.detach().to(dtype), value.requires_grad))
+        else:
+            value.data = value.data.to(dtype)
+
+
 def _can_be_cut(value: nn.Parameter) -> bool:
     """Whether the value is neither a scalar nor empty: the tensor axis may leave some ranks none of a few rows."""
     own = value.to_local() if isinstance(value, DTensor) else value
@@ -234,7 +256,8 @@ def _shard(
     pinned = mesh.device.type == "cuda" and place.file is None  # torch would copy a mapping to pinned memory
     if precision.mixed:
         _round_the_empty(module, precision.compute)
-        policy = MixedPrecisionPolicy(param_dtype=precision.compute, reduce_dtype=precision.master)
+        # The other stages cast no argument of a block either: a mask of the least fp32 numbers would become -inf.
+        policy = MixedPrecisionPolicy(precision.compute, precision.master, cast_forward_inputs=False)
     parts = _parts(replicas, mesh)
     by_second = any(_dim(value, parts) for value in module.parameters())
     owned = [value for value in dict.fromkeys(_owned(module)) if _can_be_cut(value)]

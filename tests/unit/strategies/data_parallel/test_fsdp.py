@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from shardyard.strategies.data_parallel.fsdp import _prefetch, blocks, check_shared
+from shardyard.strategies.data_parallel.fsdp import _prefetch, blocks, check_shared, round_scalars
 from shardyard.strategies.layout import Refusal
 
 
@@ -62,6 +62,23 @@ def test_what_no_rank_has_a_part_of_may_be_shared() -> None:
         block.frozen = nn.Parameter(torch.zeros(4), requires_grad=False)
     model.blocks["second"].frozen = model.blocks["first"].frozen
     check_shared(model)
+
+
+def test_scalars_are_rounded_and_stay_the_parameters_that_they_were() -> None:
+    """Several blocks may have one, and a list that is no module."""
+    model: Any = Model()
+    scale = nn.Parameter(torch.tensor(0.1))
+    for block in model.blocks.values():
+        block.scale = scale
+    model.frozen = nn.Parameter(torch.tensor(0.1, dtype=torch.float64), requires_grad=False)
+    model.steps = nn.Parameter(torch.tensor(3), requires_grad=False)
+    model.listed = [scale]
+    round_scalars(model, torch.bfloat16)
+    assert all(block.scale is model.listed[0] for block in model.blocks.values())
+    assert scale.item() == model.frozen.item() == 0.10009765625 and not model.frozen.requires_grad
+    assert model.steps.dtype == torch.int64 and model.embed.weight.dtype == torch.float32
+    (2 * model.listed[0]).backward()
+    assert scale.grad is not None and scale.grad.dtype == torch.bfloat16
 
 
 def test_the_blocks_are_those_that_a_pipeline_divides() -> None:
