@@ -3,15 +3,19 @@
 import fcntl
 import json
 import os
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import psutil
 
 from ..workers.process_stat import boot_id, started_at
 
 DEFAULT_URL = "http://127.0.0.1:8400"
+#: Tries to take the lock, and seconds after each: `Lock.is_taken` of another process holds it for a moment.
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,22 @@ class Lock:
 
     def take(self) -> bool:
         """Try to take the lock. Returns whether this process holds it now."""
+        return any(self._tried(fcntl.LOCK_EX) for _ in range(_TRIES))
+
+    @classmethod
+    def is_taken(cls, data_dir: Path) -> bool:
+        """Whether a control plane holds the lock of the data folder."""
+        lock = cls(data_dir)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return not lock._tried(fcntl.LOCK_SH)
+        finally:
+            lock.release()
+
+    def _tried(self, how: int) -> bool:
+        try:
+            fcntl.flock(self._file, how | fcntl.LOCK_NB)
         except OSError:
+            time.sleep(_PAUSE_S)
             return False
         return True
 

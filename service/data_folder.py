@@ -28,6 +28,7 @@ _OURS: Final = (
         "control.log",
         "cluster.json",
         "cluster.lock",
+        "run.lock",
     ),
     *("shardyard.db", "shardyard.db-wal", "shardyard.db-shm", "checkpoints", "cache", "ray"),
 )

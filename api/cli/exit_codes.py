@@ -10,7 +10,9 @@ class ExitCode(IntEnum):
     ERROR = 1
     FAILED = 100
     CANCELLED = 103
+    HUNG_UP = 129
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 MEANING = {
@@ -18,7 +20,9 @@ MEANING = {
     ExitCode.ERROR: "a wrong command line or spec, no answer, or a check that found something wrong",
     ExitCode.FAILED: "the job failed",
     ExitCode.CANCELLED: "the job was cancelled",
+    ExitCode.HUNG_UP: "SIGHUP, as of a closed terminal; run has cancelled its job",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C); a watched job keeps running",
+    ExitCode.TERMINATED: "SIGTERM, as of a CI runner; run has cancelled its job",
 }
 
 

@@ -54,6 +54,8 @@ Stream = Literal["stdout", "stderr"]
 _JSON = {"Content-Type": "application/json"}
 #: Seconds until the last part of an archive is answered, which waits for the check of up to 2 GiB.
 _CHECK_S: Final = 660.0
+#: Seconds until an answer that needs stored files: the server asks storage for up to 150 s, then answers that it has failed.
+_STORAGE_S: Final = 160.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -112,17 +114,16 @@ def artifacts(name: str, *, kind: str | None, **wanted: Any) -> Call[LoggedArtif
 
 def artifact(name: str, artifact_name: str, step: int | None) -> Call[bytes]:
     path = _of(name, f"/artifacts/{quote(artifact_name)}")
-    return Call("GET", path, bytes, params={"step": step}, headers={"Accept-Encoding": "identity"}, form="bytes")
+    return _content(path, {"step": step})
 
 
 def checkpoint_files(name: str, step: int, *, after: str | None, limit: int) -> Call[CheckpointFiles]:
-    params = {"after": after, "limit": limit}
-    return Call("GET", _of(name, f"/checkpoints/{step}/files"), CheckpointFiles.model_validate, params=params)
+    path, params = _of(name, f"/checkpoints/{step}/files"), {"after": after, "limit": limit}
+    return Call("GET", path, CheckpointFiles.model_validate, params=params, answer_s=_STORAGE_S)
 
 
 def checkpoint_file(name: str, step: int, file: str) -> Call[bytes]:
-    path = _of(name, f"/checkpoints/{step}/files/{quote(file)}")
-    return Call("GET", path, bytes, headers={"Accept-Encoding": "identity"}, form="bytes")
+    return _content(_of(name, f"/checkpoints/{step}/files/{quote(file)}"), {})
 
 
 def sparklines(jobs: Sequence[str]) -> Call[list[LossSparkline]]:
@@ -365,6 +366,12 @@ def _as_api_error() -> Iterator[None]:
     except ShardyardError as error:
         where = FieldError(field=error.field, message=error.message, remedy=error.remedy)
         raise ApiError(error.code, error.message, None, [where]) from None
+
+
+def _content(path: str, params: Mapping[str, Any]) -> Call[bytes]:
+    """The call for a stored file."""
+    headers = {"Accept-Encoding": "identity"}
+    return Call("GET", path, bytes, params=params, headers=headers, form="bytes", answer_s=_STORAGE_S)
 
 
 def _of(name: str, what: str = "") -> str:

@@ -29,6 +29,8 @@ FINAL = frozenset({"succeeded", "failed", "cancelled"})
 GONE: Final = frozenset({"job_not_found", "job_deleted"})
 #: What a proxy answers while no control plane does, and a control plane without its database.
 RETRY_STATUS = frozenset({502, 503, 504})
+#: Codes of storage that has failed. These are final: the control plane has retried, a bucket for two minutes.
+STORAGE_FAILED: Final = frozenset({"artifact_storage_failed", "checkpoint_storage_failed", "code_storage_failed"})
 #: Seconds before each further try.
 PAUSES = (0.2, 0.5, 1.0, 2.0)
 #: Without data for this long, a stream's connection counts as lost; the server sends a heartbeat every 10 s.
@@ -64,11 +66,21 @@ class Unreachable(ApiError):
 
 
 class WaitTimeout(ApiError):
-    """The job did not end in time. It keeps running."""
+    """The job did not end in time. It keeps running. `outage`: why its state is not known any more."""
 
-    def __init__(self, job: Job, seconds: float) -> None:
-        super().__init__("timeout", f"Job {job.id} is still {job.state} after {seconds:g} s.")
+    def __init__(self, job: Job, seconds: float, outage: ApiError | None = None) -> None:
+        detail = f"Job {job.id} is still {job.state} after {seconds:g} s."
+        if outage is not None:
+            detail = (
+                f"Job {job.id} was {job.state} when the control plane last answered, and {seconds:g} s have passed."
+            )
+        super().__init__("timeout", detail, None, None if outage is None else outage.errors)
         self.job = job
+
+
+def may_pass(error: ApiError) -> bool:
+    """Whether a later try may get an answer: no control plane answers, a proxy answers in its place, or its database does not."""
+    return isinstance(error, Unreachable) or (error.status in RETRY_STATUS and error.code not in STORAGE_FAILED)
 
 
 @dataclass(frozen=True)
@@ -139,9 +151,9 @@ class Tries:
         return PAUSES[min(self._made, len(PAUSES)) - 1]
 
     def again(self, answer: httpx2.Response) -> float | None:
-        """Seconds until the next try; None if the response is final."""
+        """Seconds until the next try; None if the response, whose content has been read, is final."""
         self._made += 1
-        if answer.status_code not in RETRY_STATUS or self._made >= self._most:
+        if answer.status_code not in RETRY_STATUS or _code(answer) in STORAGE_FAILED or self._made >= self._most:
             return None
         return PAUSES[min(self._made, len(PAUSES)) - 1]
 
@@ -267,6 +279,14 @@ def _is_loopback(url: str) -> bool:
     except ValueError:  # a name
         return host == "localhost"
     return address.is_loopback or address.is_unspecified
+
+
+def _code(answer: httpx2.Response) -> str | None:
+    """The code of the problem that a response reports; None if it is none of ours."""
+    try:
+        return Problem.model_validate_json(answer.content).code
+    except ValueError:
+        return None
 
 
 def _remedy(url: str, reason: str) -> str:

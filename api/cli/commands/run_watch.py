@@ -1,6 +1,7 @@
 """Commands that stay with a job: `run`, `watch`. They print what a program prints, as `logs` does.
 
-Ctrl-C leaves a watched job running. In `run` the first one cancels the job and the second leaves it to itself.
+Ctrl-C leaves a watched job running. In `run` the first one cancels the job and the second leaves it to itself; SIGTERM and SIGHUP act as
+the first one.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from ... import pidfile, spec_file
 from ...client import FINAL, ApiError, Client, Event, module_plan
 from ...errors import InvalidParameter
 from ...spec_overrides import with_overrides
+from ..end_signals import EndSignals, hangup_awaited
 from ..exit_codes import ExitCode, ProgramEnded, of_state
 from ..options import JobName, Json, Overrides, SpecPath, Url
 from ..terminal import live_view
@@ -90,9 +92,9 @@ def run(
 ) -> None:
     """Run a spec to its end, and print what its program prints. Starts a control plane if none runs.
 
-    Stops the control plane that it has started, unless other jobs run or wait in it.
+    Stops the control plane that it has started, unless another `run` uses it, or other jobs run or wait in it.
 
-    Ctrl-C cancels the job; a second Ctrl-C leaves it to itself.
+    Ctrl-C cancels the job; a second Ctrl-C leaves it to itself. SIGTERM and SIGHUP, as of a CI runner or a closed terminal, cancel it too.
     """
     screen, logs = Screen(), PrintedLogs.given(rank, all_ranks, beside=json)
     given = with_overrides(spec_file.read(spec), overrides or [])
@@ -104,17 +106,19 @@ def run(
 
         raise ProgramEnded(run_local(given.document, screen))
     with ExitStack() as stack:
+        signals = stack.enter_context(EndSignals())
         client, borrowed = _client_for_run(screen, stack, url, given.document)
+        stack.callback(signals.disregard)
         if module_plan.plans(given.document, None):
             screen.planning()
         submitted = client.submit(given, on_upload=screen.uploading, on_unplanned=screen.unplanned)
-        job = _run_to_the_end(Follower(client, screen, logs), submitted, borrowed)
+        job = _run_to_the_end(Follower(client, screen, logs), submitted, borrowed, signals)
         if json:
             screen.json(job)
         else:
             if sample is not None and job.state == "succeeded":
                 show(screen, job, sample)
-            ended(screen, job, alone=borrowed is not None)
+            ended(screen, job, alone=borrowed is not None and borrowed.started)
     raise typer.Exit(of_state(job.state))
 
 
@@ -204,14 +208,15 @@ def _refuse_of_a_server(options: Mapping[str, object]) -> None:
 
 
 def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, document: Any) -> tuple[Client, Borrowed | None]:
-    """A client of the running control plane, or of one that runs until `stack` closes."""
+    """A client of the named control plane; or of the data folder's, which is borrowed until `stack` closes."""
     settings = Settings()
     # Only what was named, or is the data folder's own: another user's control plane may listen on the default port.
-    if url is not None or settings.url is not None or pidfile.read(settings.data_dir) is not None:
+    if url is not None or settings.url is not None:
         return stack.enter_context(Client(url)), None
-    from ...http.validation_errors import read_spec
+    if pidfile.read(settings.data_dir) is None:
+        from ...http.validation_errors import read_spec
 
-    read_spec(document)  # what is wrong at sight needs no cluster to be found
+        read_spec(document)  # what is wrong at sight needs no cluster to be found
     borrowed = stack.enter_context(Borrowed(screen))
     return stack.enter_context(Client()), borrowed
 
@@ -224,12 +229,14 @@ def _say_submitted(screen: Screen, job: Job) -> None:
         screen.say(f"Layout: {job.layout}, {job.layout_choice}.")
 
 
-def _run_to_the_end(follower: Follower, job: Job, borrowed: Borrowed | None) -> Job:
+def _run_to_the_end(follower: Follower, job: Job, borrowed: Borrowed | None, signals: EndSignals) -> Job:
     client, screen = follower.client, follower.screen
     try:
-        _say_submitted(screen, job)
-        return follower.follow(job)
+        with hangup_awaited():
+            _say_submitted(screen, job)
+            return follower.follow(job)
     except KeyboardInterrupt:
+        signals.disregard()
         screen.say("Cancelling the job. Ctrl-C again leaves it to itself.")
     try:
         client.cancel(job.id)

@@ -19,6 +19,7 @@ from ...access_token import sign_in_link
 from ...client import Client
 from ...errors import AlreadyRunning, DidNotStart
 from ..options import Json
+from ..run_lock import RunLock
 from ..terminal.screen import Screen
 
 #: Seconds for a detached control plane to be ready, Ray's start included.
@@ -42,7 +43,9 @@ def up(
     screen = Screen()
     settings = Settings()
     if detach:
-        found = _start(settings, port)
+        found, started = _start(settings, port)
+        if not started:
+            raise AlreadyRunning(found.url, found.pid, settings.data_dir)
         if json:
             screen.json({"url": found.url, "pid": found.pid})
         else:
@@ -101,49 +104,83 @@ def migrate() -> None:
 
 
 class Borrowed:
-    """Runs a control plane for one command, and stops it with its Ray afterwards unless it is kept or has other work by then."""
+    """The data folder's control plane for one `run`. One is started if none runs.
+
+    The one that was started is stopped with its Ray afterwards, unless it is kept, another `run` uses it, or it has other work by then.
+    """
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._settings = Settings()
         self._kept = False
+        self._found: pidfile.Control | None = None
+        #: Whether this command has started it.
+        self.started = False
 
     def keep(self) -> None:
         """Keep the control plane running after the command."""
         self._kept = True
 
     def __enter__(self) -> Self:
-        self._screen.say(f"Starting a control plane in {self._settings.data_dir} …")
-        began = time.monotonic()
-        self._found = _start(self._settings, None)
-        self._screen.say(f"It runs at {self._found.url} after {time.monotonic() - began:.1f} s.")
-        self._screen.link(_sign_in(self._found.url))
+        self._lock = RunLock(self._settings.data_dir)
+        try:
+            self._begin()
+        except BaseException:
+            self._end()
+            raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
-        from ...daemon.control_plane import end_ray
+    def _begin(self) -> None:
+        if not self._lock.share(wait=False):
+            self._screen.say("Waiting until another `shardyard run` has stopped its control plane …")
+            self._lock.share(wait=True)
+        self._found = pidfile.read(self._settings.data_dir)
+        if self._found is not None:
+            return
+        self._screen.say(f"Starting a control plane in {self._settings.data_dir} …")
+        began = time.monotonic()
+        self._found, self.started = _start(self._settings, None)
+        self._screen.say(f"It runs at {self._found.url} after {time.monotonic() - began:.1f} s.")
+        self._screen.link(_sign_in(self._found.url))
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        try:
+            if self.started and self._found is not None:
+                self._stop_unless_used(self._found)
+        finally:
+            self._lock.release()
+
+    def _stop_unless_used(self, found: pidfile.Control) -> None:
         why = self._reason_to_stay()
         if why is not None:
-            self._screen.say(f"{why}: the control plane stays at {self._found.url}.")
+            self._screen.say(f"{why}: the control plane stays at {found.url}.")
             self._screen.hint("See its jobs with: shardyard list\nStop it with: shardyard down")
             return
-        _stop(self._found)
-        end_ray(self._settings)
+        _stop(found)
+        _end_ray(self._settings)
 
     def _reason_to_stay(self) -> str | None:
         from ...daemon.control_plane import open_work
 
         if self._kept:
             return "The job has not ended"
+        if not self._lock.alone():
+            return "Another `shardyard run` uses it"
         work = open_work(self._settings)
         if work is None:
             return "The database cannot be read"
         return "Jobs run or wait" if work else None
 
 
-def _start(settings: Settings, port: int | None) -> pidfile.Control:
-    """Start a control plane in the background and wait until it is ready. Raises `AlreadyRunning`, `DidNotStart`."""
+def _start(settings: Settings, port: int | None) -> tuple[pidfile.Control, bool]:
+    """Start a control plane in the background, and wait until it is ready.
+
+    Returns it, and whether it is the one that was started here: another process may have been first. Raises `AlreadyRunning`,
+    `DidNotStart`.
+    """
     running = pidfile.read(settings.data_dir)
     if running is not None:
         raise AlreadyRunning(running.url, running.pid, settings.data_dir)
@@ -161,19 +198,22 @@ def _start(settings: Settings, port: int | None) -> pidfile.Control:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
         )
     try:
-        return _await_ready(settings, process)
+        found = _await_ready(settings, process)
     except BaseException:
         process.terminate()
         raise
+    return found, found.pid == process.pid
 
 
 def _await_ready(settings: Settings, process: "subprocess.Popen[bytes]") -> pidfile.Control:
+    """The control plane of this process once it is ready; that of another one if this has ended because the other one was first."""
     began = time.monotonic()
     while time.monotonic() - began < _READY_S:
-        if process.poll() is not None:
+        ended = process.poll() is not None
+        if ended and not pidfile.Lock.is_taken(settings.data_dir):
             raise DidNotStart(f"The control plane ended with code {process.returncode}.", _tail(_log(settings)))
         found = pidfile.read(settings.data_dir)
-        if found is not None and found.pid == process.pid and _ready(found.url):
+        if found is not None and (ended or found.pid == process.pid) and _ready(found.url):
             return found
         time.sleep(0.1)
     raise DidNotStart(f"The control plane was not ready within {_READY_S:.0f} s.", _tail(_log(settings)))
@@ -210,6 +250,18 @@ def _ends(found: pidfile.Control, seconds: float) -> bool:
     while found.process is not None and time.monotonic() < last:
         time.sleep(0.05)
     return found.process is None
+
+
+def _end_ray(settings: Settings) -> None:
+    """End the embedded Ray head, unless another control plane has it by now."""
+    from ...daemon.control_plane import end_ray
+
+    lock = pidfile.Lock(settings.data_dir)
+    try:
+        if lock.take():
+            end_ray(settings)
+    finally:
+        lock.release()
 
 
 def _confirm(screen: Screen, active: int | None) -> None:

@@ -97,7 +97,11 @@ class AsyncDownloads(ABC):
             try:
                 with readable(self.url):
                     async with self._http.stream(
-                        "GET", self.url + call.path, params=call.given, headers={**call.headers, **headers}
+                        "GET",
+                        self.url + call.path,
+                        params=call.given,
+                        headers={**call.headers, **headers},
+                        timeout=call.timeout,
                     ) as answer:
                         if answer.status_code == 416 and file is not None:
                             return await in_thread(file.finish)  # all of it has arrived
@@ -109,9 +113,9 @@ class AsyncDownloads(ABC):
                                     file.write(block)
                                 return await in_thread(file.finish)
                             continue
+                        await answer.aread()
                         pause = tries.again(answer)
                         if pause is None:
-                            await answer.aread()
                             checked(answer)
             except httpx2.TransportError as error:
                 if file is not None and file.arrived > arrived:  # tries in a row without a byte count

@@ -25,7 +25,6 @@ from ..transport import (
     FINAL,
     GONE,
     PAUSES,
-    RETRY_STATUS,
     STREAM_TIMEOUT,
     ApiError,
     Call,
@@ -39,6 +38,7 @@ from ..transport import (
     event_of,
     find_url,
     made,
+    may_pass,
     pause_of,
     readable,
 )
@@ -160,15 +160,24 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         return self._handle(requests.job(job))
 
     def wait(self, job: str, timeout_s: float | None = None) -> JobHandle:
-        """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
+        """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`, also while no control plane answers.
+
+        A request that has begun is not cut off.
+        """
         began = time.monotonic()
+        until = None if timeout_s is None else began + timeout_s
         found = self.job(job)
         while found.state not in FINAL:
             waited_s = time.monotonic() - began
             if timeout_s is not None and waited_s >= timeout_s:
                 raise WaitTimeout(found, timeout_s)
             sleep(pause_of(waited_s, timeout_s))
-            found = self.retry_unreachable(partial(self.job, found.id))
+            try:
+                found = self.retry_unreachable(partial(self.job, found.id), until)
+            except ApiError as error:
+                if timeout_s is None or not may_pass(error) or time.monotonic() < began + timeout_s:
+                    raise
+                raise WaitTimeout(found, timeout_s, error) from error
         return found
 
     def finished(self, operation: Operation) -> Operation:
@@ -327,17 +336,21 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                     return call.result(answer)
             sleep(pause or 0.0)
 
-    def retry_unreachable(self, request: Callable[[], Answer[T]]) -> T:
-        """What a call returns, such as `partial(client.job, "tiny")`, repeated while no control plane responds, for up to `patience_s`."""
-        began = time.monotonic()
+    def retry_unreachable(self, request: Callable[[], Answer[T]], until: float | None = None) -> T:
+        """What a call returns, such as `partial(client.job, "tiny")`, repeated while no control plane responds.
+
+        For up to `patience_s`, but not after `until`, a time of `time.monotonic()`. A request that has begun is not cut off.
+        """
+        end = time.monotonic() + self._patience_s
+        end = end if until is None else min(end, until)
         while True:
             try:
                 return request()
             except ApiError as error:
-                passes = isinstance(error, Unreachable) or error.status in RETRY_STATUS
-                if not passes or time.monotonic() - began > self._patience_s:
+                left_s = end - time.monotonic()
+                if not may_pass(error) or left_s <= 0:
                     raise
-                sleep(1.0)
+                sleep(min(1.0, left_s))
                 self.url = find_url(self._given, self.url)
 
     def _stream(self, call: Call[None], place: Place) -> Generator[Event]:

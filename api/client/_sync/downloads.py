@@ -95,7 +95,11 @@ class Downloads(ABC):
                 with (
                     readable(self.url),
                     self._http.stream(
-                        "GET", self.url + call.path, params=call.given, headers={**call.headers, **headers}
+                        "GET",
+                        self.url + call.path,
+                        params=call.given,
+                        headers={**call.headers, **headers},
+                        timeout=call.timeout,
                     ) as answer,
                 ):
                     if answer.status_code == 416 and file is not None:
@@ -108,9 +112,9 @@ class Downloads(ABC):
                                 file.write(block)
                             return in_thread(file.finish)
                         continue
+                    answer.read()
                     pause = tries.again(answer)
                     if pause is None:
-                        answer.read()
                         checked(answer)
             except httpx2.TransportError as error:
                 if file is not None and file.arrived > arrived:  # tries in a row without a byte count

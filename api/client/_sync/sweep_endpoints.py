@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ....service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
 from .. import requests, sweep_requests
-from ..transport import Call, pause_of
+from ..transport import ApiError, Call, may_pass, pause_of
 from .runtime import Answer, sleep
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class SweepEndpoints(ABC):
     def _send(self, call: Call[T]) -> T: ...
 
     @abstractmethod
-    def retry_unreachable(self, request: Callable[[], Answer[T]]) -> T: ...
+    def retry_unreachable(self, request: Callable[[], Answer[T]], until: float | None = None) -> T: ...
 
     @abstractmethod
     def _uploaded(self, document: Any, on_upload: Callable[[int, int], None] | None) -> Any: ...
@@ -39,15 +39,22 @@ class SweepEndpoints(ABC):
         return self._send(sweep_requests.submit(document, idempotency_key))
 
     def wait_for_sweep(self, sweep: str, timeout_s: float | None = None) -> SweepDetail:
-        """The sweep once it has ended. Raises `TimeoutError` when that takes longer than `timeout_s`."""
+        """The sweep once it has ended. Raises `TimeoutError` when that takes longer than `timeout_s`. Otherwise as `wait`."""
         began = time.monotonic()
+        until = None if timeout_s is None else began + timeout_s
         found = self.sweep(sweep)
         while found.finished_at is None:
             waited_s = time.monotonic() - began
             if timeout_s is not None and waited_s >= timeout_s:
                 raise TimeoutError(f"{found.id} is {found.state} after {timeout_s:g} s.")
             sleep(pause_of(waited_s, timeout_s))
-            found = self.retry_unreachable(partial(self.sweep, found.id))
+            try:
+                found = self.retry_unreachable(partial(self.sweep, found.id), until)
+            except ApiError as error:
+                if timeout_s is None or not may_pass(error) or time.monotonic() < began + timeout_s:
+                    raise
+                state = f"{found.id} was {found.state} when the control plane last answered"
+                raise TimeoutError(f"{state}, and {timeout_s:g} s have passed.") from error
         return found
 
     def sweeps(self, *, limit: int = 50, cursor: str | None = None) -> Sweeps:

@@ -1,10 +1,13 @@
 """A control plane's record is believed only while its process lives."""
 
+import fcntl
 import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from shardyard.api import pidfile
 from shardyard.api.pidfile import Control, Lock
@@ -77,6 +80,18 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     first.release()
     assert second.take()
     second.release()
+
+
+def test_a_look_at_the_lock_neither_keeps_it_nor_refuses_it_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not Lock.is_taken(tmp_path)
+    looks, mine = Lock(tmp_path), Lock(tmp_path)
+    assert looks._tried(fcntl.LOCK_SH)
+    monkeypatch.setattr(pidfile.time, "sleep", lambda _: looks.release())
+    assert mine.take()
+    assert Lock.is_taken(tmp_path)
+    mine.release()
 
 
 def test_the_lock_dies_with_its_holder(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.usefixtures("asks_the_plane")
 def shardyard(*arguments: str) -> "subprocess.Popen[str]":
     """The command line as a process of its own."""
     command = [sys.executable, "-m", "shardyard.api.cli", *arguments]
-    # A shell starts background jobs with SIGINT ignored, which children inherit: these can be interrupted all the same.
-    command = ["env", "--default-signal=INT", *command]
+    # A shell starts background jobs with SIGINT ignored, and `nohup` with SIGHUP, which children inherit: these receive them all the same.
+    command = ["env", "--default-signal=INT,HUP", *command]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -12,7 +12,7 @@ from harness.stored_checkpoints import FILE, checkpoint_path, flip_checkpoint_bi
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, AsyncClient, Client
-from shardyard.service.queries import checkpoint_files, checkpoint_lists
+from shardyard.service.queries import checkpoint_files, checkpoint_lists, storage_reads
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import File, Manifest, digest, write
 from shardyard.workers.checkpoint.program_files import Source, publish, write_part
@@ -250,6 +250,25 @@ def test_damaged_files_do_not_arrive(plane: Plane, job: str, client: Client, tmp
     with pytest.raises(ApiError) as refused:
         client.download_checkpoint(job, 10, tmp_path / "to")
     assert refused.value.code == "artifact_damaged" and not list((tmp_path / "to").iterdir())
+
+
+async def test_storage_that_fails_is_reported_after_one_request(plane: Plane, job: str, tmp_path: Path) -> None:
+    """The server retries a bucket for longer than a client waits for other answers, and has 16 turns for that."""
+    (checkpoint_path(root_of(plane, job), 10) / FILE).unlink()
+    asked: list[httpx2.Request] = []
+
+    async def note(request: httpx2.Request) -> None:
+        asked.append(request)
+
+    async with AsyncClient(plane.url) as other:
+        other._http.event_hooks = {"request": [note]}
+        with pytest.raises(ApiError) as refused:
+            await other.download_checkpoint(job, 10, tmp_path)
+        assert (refused.value.code, len(asked)) == ("checkpoint_storage_failed", 2)
+        with pytest.raises(ApiError) as refused:
+            await other.checkpoint_files(job, 15)
+        assert (refused.value.code, len(asked)) == ("checkpoint_storage_failed", 3)
+    assert all(one.extensions["timeout"]["read"] > storage_reads.LIMIT_S for one in asked)
 
 
 def test_a_command_downloads(plane: Plane, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from shardyard.api.client.transport import (
     made,
     readable,
 )
+from shardyard.service.queries import storage_reads
 
 
 class Cursor(BaseModel):
@@ -37,6 +38,13 @@ def test_a_server_that_is_starting_is_asked_again_with_longer_pauses() -> None:
 @pytest.mark.parametrize("status", [200, 201, 404, 409, 422, 500])
 def test_an_answer_that_counts_ends_it(status: int) -> None:
     assert Tries("http://x", 5).again(answer(status)) is None
+
+
+@pytest.mark.parametrize(("code", "pause"), [("checkpoint_storage_failed", None), ("database_unreachable", PAUSES[0])])
+def test_storage_that_failed_is_not_asked_again(code: str, pause: float | None) -> None:
+    """The server has retried for minutes, and one of its turns is taken for as long."""
+    problem = {"type": "about:blank", "title": "x", "status": 503, "detail": "x", "code": code, "errors": []}
+    assert Tries("http://x", 5).again(httpx2.Response(503, json=problem)) == pause
 
 
 def test_a_cut_connection_is_tried_again_and_then_reported() -> None:
@@ -175,6 +183,19 @@ def test_a_place_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.M
     assert place_below("~/step-1", "rank-0/a") == tmp_path / "step-1/rank-0/a"
     with pytest.raises(ApiError, match="no such user"):
         place_below("~no-such-user", "a")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        requests.artifact("job", "out", None),
+        requests.checkpoint_files("job", 1, after=None, limit=10),
+        requests.checkpoint_file("job", 1, "a"),
+    ],
+    ids=lambda call: call.path,
+)
+def test_answers_from_storage_are_waited_for_longer_than_the_server_waits(call: Call[object]) -> None:
+    assert call.timeout.read > storage_reads.LIMIT_S and call.timeout.connect <= 30
 
 
 def test_the_last_part_of_code_waits_for_the_check_and_others_as_long_as_any_request() -> None:

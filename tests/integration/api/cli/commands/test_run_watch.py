@@ -1,7 +1,10 @@
 """`shardyard watch` and `shardyard run` against a served API: a live view, lines in a pipe, and what an interrupt does."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from shardyard.api.cli.terminal.screen import Screen
 from shardyard.api.client import Client
 
 from ...conftest import SPEC, Gang, Plane, until
+from ..conftest import CLI
 from ..test_main import shardyard
 
 pytestmark = pytest.mark.usefixtures("asks_the_plane")
@@ -99,6 +103,70 @@ def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: st
     assert "cancelled" in printed
     assert (client.job("tiny").state, client.job("tiny").spec["train"]["steps"]) == ("cancelled", 19)
     assert "# why\n" in (client.submitted_spec("tiny").text or "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_that_ends_processes_cancels_the_job_of_a_run(
+    number: signal.Signals, code: int, plane: Plane, client: Client, spec: str
+) -> None:
+    with shardyard("run", spec) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            process.send_signal(number)
+            _, remarks = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == code, remarks
+    assert client.job("tiny").state == "cancelled"
+
+
+@pytest.mark.parametrize(("first", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 103)])
+def test_a_sigterm_later_leaves_a_run_waiting_for_the_end_of_its_job(
+    first: signal.Signals, code: int, plane: Plane, client: Client, spec: str
+) -> None:
+    """As from `timeout`, which signals its child and then its process group, and from a CI runner, which begins with SIGINT."""
+    with shardyard("run", spec) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            gang = Gang(plane, client.job("tiny").id)
+            process.send_signal(first)
+            until(lambda: client.job("tiny").state == "cancelling")
+            process.send_signal(signal.SIGTERM)
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            gang.state("cancelled")
+            printed, remarks = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == code
+    assert "Cancelling" in remarks and "Left." not in remarks and "cancelled" in printed
+
+
+def test_a_run_below_nohup_goes_on_without_its_terminal(plane: Plane, client: Client, spec: str) -> None:
+    with subprocess.Popen(["env", "--ignore-signal=HUP", *CLI, "run", spec]) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            gang = Gang(plane, client.job("tiny").id)
+            process.send_signal(signal.SIGHUP)
+            gang.succeed()
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+
+
+def test_closing_the_terminal_of_a_run_cancels_its_job(plane: Plane, client: Client, spec: str) -> None:
+    """What it prints from then on raises errors, unless it is discarded."""
+    owns = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    master, slave = os.openpty()
+    command = [sys.executable, "-c", owns, *CLI, "run", spec]
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True) as process:
+        try:
+            os.close(slave)
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            os.close(master)
+            assert process.wait(PATIENCE_S) == 129
+        finally:
+            process.kill()
+    assert client.job("tiny").state == "cancelled"
 
 
 def test_an_interrupt_before_the_job_is_watched_cancels_it_too(

@@ -7,8 +7,9 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -22,10 +23,13 @@ from harness.patience import PATIENCE_S
 from sqlalchemy.engine import make_url
 
 from shardyard.api import pidfile
+from shardyard.api.cli.commands import up_down
 from shardyard.api.cli.commands.up_down import Borrowed
 from shardyard.api.cli.main import run
+from shardyard.api.cli.run_lock import RunLock
 from shardyard.api.cli.terminal.screen import Screen
 from shardyard.api.client import Client
+from shardyard.api.daemon import control_plane
 from shardyard.service.cluster.ray_head import Head, Record
 from shardyard.service.settings import Settings
 
@@ -57,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir("/")  # a relative path in a spec counts from the spec
     yield data
     found = pidfile.read(data)
-    if found is not None and found.process is not None:
+    if found is not None and found.process is not None and found.pid != os.getpid():
         found.process.kill()
     Head(data).shut_down()
 
@@ -134,12 +138,38 @@ def test_down_asks_if_it_cannot_count_the_active_jobs(folder: Path, capsys: pyte
     assert not head.file.exists()
 
 
+@contextmanager
+def released(lock: pidfile.Lock) -> Iterator[pidfile.Lock]:
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+#: The process that stands for a borrowed control plane, and the data folders whose Ray was ended.
+Started = tuple[pidfile.Control, list[Path]]
+
+
+@pytest.fixture
+def started(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
+    """What `Borrowed` starts."""
+    ended = list[Path]()
+    with subprocess.Popen(["sleep", "300"]) as process:
+        found = pidfile.Control(plane.url, process.pid, psutil.Process(process.pid).create_time())
+        monkeypatch.setattr(up_down, "_start", lambda *_: (found, True))
+        monkeypatch.setattr(control_plane, "end_ray", lambda settings: ended.append(settings.data_dir))
+        try:
+            yield found, ended
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     ("work", "stays"),
     [("queued", True), ("paused", False), ("sweep", True), ("ended", False), ("unread", True), ("none", False)],
 )
 def test_a_borrowed_control_plane_stays_for_other_work(
-    work: str, stays: bool, plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+    work: str, stays: bool, started: Started, plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     match work:
         case "queued":
@@ -152,15 +182,104 @@ def test_a_borrowed_control_plane_stays_for_other_work(
             client.submit(SPEC).cancel()
         case "unread":
             unread(plane.settings.database)
-    with subprocess.Popen(["sleep", "300"]) as process:
+    found, _ = started
+    with Borrowed(Screen()):
+        pass
+    assert (found.process is not None) is stays
+    assert ("the control plane stays at" in capsys.readouterr().err) is stays
+
+
+def test_a_borrowed_control_plane_stays_while_another_run_uses_it(
+    started: Started, plane: Plane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as one that uploads its code, so that no job of it is stored yet."""
+    found, ray_ends = started
+    other = RunLock(plane.settings.data_dir)
+    with Borrowed(Screen()):
+        assert other.share(wait=False)
+    assert found.process is not None and ray_ends == []
+    assert "Another `shardyard run` uses it: the control plane stays at" in capsys.readouterr().err
+    other.release()
+    with Borrowed(Screen()):
+        pass
+    assert found.process is None and ray_ends == [plane.settings.data_dir]
+
+
+def test_a_borrowed_control_plane_is_stopped_if_its_command_is_ended_at_once(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: str) -> str:
+        raise KeyboardInterrupt
+
+    found, _ = started
+    monkeypatch.setattr(up_down, "_sign_in", interrupted)
+    with pytest.raises(KeyboardInterrupt), Borrowed(Screen()):
+        pass
+    assert found.process is None
+
+
+def test_the_ray_of_a_control_plane_that_was_started_meanwhile_is_left(started: Started, plane: Plane) -> None:
+    """As after `down` and `up` in another terminal."""
+    found, ray_ends = started
+    with released(pidfile.Lock(plane.settings.data_dir)) as another, Borrowed(Screen()):
+        assert another.take()
+    assert found.process is None and ray_ends == []
+
+
+def test_a_run_waits_until_another_has_stopped_its_control_plane_and_is_seen_while_it_lives(
+    folder: Path, plane: Plane, client: Client
+) -> None:
+    assert folder == plane.settings.data_dir
+    pidfile.write(folder, pidfile.Control.of_this_process(plane.url))
+    (folder.parent / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    lock = RunLock(folder)
+    assert lock.alone()
+    command = [sys.executable, "-m", "shardyard.api.cli", "run", str(folder.parent / "spec.yaml")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            borrowed = Borrowed(Screen())
-            borrowed._found = pidfile.Control(plane.url, process.pid, psutil.Process(process.pid).create_time())
-            borrowed.__exit__(None, None, None)
-            assert (borrowed._found.process is not None) is stays
+            assert process.stderr is not None and "has stopped its control plane" in process.stderr.readline()
+            assert client.jobs().items == []
+            lock.release()
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            lock = RunLock(folder)
+            assert not lock.alone()
+            client.cancel("tiny")
+            process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
-    assert ("the control plane stays at" in capsys.readouterr().err) is stays
+    assert process.returncode == 103 and lock.alone()
+    lock.release()
+    found = pidfile.read(folder)
+    assert found is not None and found.pid == os.getpid()
+
+
+def test_a_run_uses_the_control_plane_of_a_process_that_was_first(
+    folder: Path, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have seen none."""
+    me = pidfile.Control.of_this_process(plane.url)
+
+    def record() -> None:
+        until(lambda: "already" in up_down._tail(folder / "control.log"))
+        pidfile.write(folder, me)
+
+    monkeypatch.setattr(up_down, "_ready", lambda _: True)  # this one has no dispatcher
+    recorder = Thread(target=record)
+    with released(pidfile.Lock(folder)) as first:
+        assert first.take()
+        recorder.start()
+        with Borrowed(Screen()) as borrowed:
+            assert borrowed._found == me and not borrowed.started
+    recorder.join(PATIENCE_S)
+
+
+def test_up_in_the_background_refuses_when_another_process_was_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = pidfile.Control.of_this_process("http://127.0.0.1:1")
+    monkeypatch.setattr(up_down, "_start", lambda *_: (first, False))
+    assert run(["up", "--detach"]) == 1
+    assert "(already_running)" in (said := capsys.readouterr().err) and f"(pid {os.getpid()})" in said
 
 
 def test_what_stays_in_the_foreground_prints_no_json(folder: Path) -> None:
@@ -218,6 +337,44 @@ def test_run_starts_what_it_needs_and_stops_it(folder: Path, another_plane: None
     assert job["summary"]["unigram_loss"] > 0
     assert "step 5/5" in done.stderr
     assert pidfile.read(folder) is None
+    assert ours(folder) == set()
+
+
+def begun(*arguments: str) -> "subprocess.Popen[str]":
+    """A command as a process of its own."""
+    command = ["env", "--default-signal=INT,HUP", sys.executable, "-m", "shardyard.api.cli", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.full
+def test_a_run_that_is_terminated_stops_what_it_started(folder: Path) -> None:
+    train = {**TINY["train"], "steps": 100_000, "eval": {}, "checkpoint": {"final": False}}
+    (folder.parent / "long.yaml").write_text(yaml.safe_dump({**TINY, "name": "long", "train": train}))
+    with begun("run", str(folder.parent / "long.yaml")) as process:
+        try:
+            assert process.stderr is not None
+            lines = list(takewhile(lambda line: "step " not in line, process.stderr))
+            assert process.poll() is None, lines
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 143, said
+    assert pidfile.read(folder) is None
+    assert ours(folder) == set()
+
+
+@pytest.mark.full
+def test_two_runs_at_once_have_one_control_plane(folder: Path) -> None:
+    spec = str(folder.parent / "tiny.yaml")
+    with begun("run", spec, "name=a") as first, begun("run", spec, "name=b") as second:
+        try:
+            printed = [process.communicate(timeout=3 * PATIENCE_S) for process in (first, second)]
+        finally:
+            first.kill()
+            second.kill()
+    assert [first.returncode, second.returncode] == [0, 0], printed
+    shardyard("down")  # it stays if the one that started it was first to end
     assert ours(folder) == set()
 
 

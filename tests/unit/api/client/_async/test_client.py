@@ -91,6 +91,7 @@ async def test_a_request_goes_nowhere_else_while_no_control_plane_is_named(tmp_p
         (Unreachable("http://x", "refused"), True),
         (ApiError("database_unreachable", "The database does not answer.", 503), True),
         (ApiError("not_shardyard", "An answer of a proxy.", 502), True),
+        (ApiError("checkpoint_storage_failed", "The checkpoint cannot be read here.", 503), False),
         (ApiError("internal_error", "An error of the control plane.", 500), False),
         (ApiError("job_not_found", "There is no such job.", 404), False),
         (ApiError("not_shardyard", "The download has no SHA-256 as its ETag."), False),
@@ -149,3 +150,61 @@ async def test_the_longer_a_client_waits_the_more_rarely_it_asks(
     assert asked[:4] == [0.0, 0.25, 0.5, 0.75] and asked[-1] == 3600.5
     assert len(asked) < 3600 / 5 + 100
     assert max(later - earlier for earlier, later in pairwise(asked)) == pytest.approx(5.0)
+
+
+class Outage:
+    """A clock that only sleeps move, and a control plane that answers once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: ApiError) -> None:
+        self.now, self._error, self._answered = 0.0, error, False
+        for module in ("client", "sweep_endpoints"):
+            monkeypatch.setattr(f"shardyard.api.client._async.{module}.sleep", self._sleep)
+            monkeypatch.setattr(
+                f"shardyard.api.client._async.{module}.time", SimpleNamespace(monotonic=lambda: self.now)
+            )
+        for asks in ("job", "sweep"):
+            monkeypatch.setattr(AsyncClient, asks, self._answer)
+
+    async def _sleep(self, pause_s: float) -> None:
+        self.now += pause_s
+
+    async def _answer(self, *_: object) -> SimpleNamespace:
+        if self._answered:
+            raise self._error
+        self._answered = True
+        return SimpleNamespace(id="x-1", name="x", state="running", finished_at=None)
+
+
+_OUTAGES = [Unreachable("http://x", "refused"), ApiError("database_unreachable", "It does not answer.", 503)]
+
+
+@pytest.mark.parametrize("error", _OUTAGES, ids=lambda error: error.code)
+@pytest.mark.parametrize(("wait", "raises"), [("wait", WaitTimeout), ("wait_for_sweep", TimeoutError)])
+async def test_a_wait_ends_at_its_timeout_during_an_outage_too(
+    wait: str, raises: type[Exception], error: ApiError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(monkeypatch, error)
+    async with AsyncClient("http://127.0.0.1:9") as client:
+        with pytest.raises(raises, match=r"x-1 was running .* 10\.3 s") as raised:
+            await getattr(client, wait)("x-1", timeout_s=10.3)
+    assert outage.now == pytest.approx(10.3) and raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize("timeout_s", [None, 1000.0])
+@pytest.mark.parametrize("wait", ["wait", "wait_for_sweep"])
+async def test_a_wait_without_a_timeout_ends_with_the_clients_patience(
+    wait: str, timeout_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = Unreachable("http://x", "refused")
+    outage = Outage(monkeypatch, error)
+    async with AsyncClient("http://127.0.0.1:9", patience_s=300.0) as client:
+        with pytest.raises(Unreachable) as raised:
+            await getattr(client, wait)("x-1", timeout_s=timeout_s)
+    assert outage.now == pytest.approx(300.25) and raised.value is error
+
+
+async def test_what_no_wait_changes_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    Outage(monkeypatch, ApiError("job_deleted", "The job was deleted.", 410))
+    async with AsyncClient("http://127.0.0.1:9") as client:
+        with pytest.raises(ApiError, match="deleted"):
+            await client.wait("x-1", timeout_s=0.2)
