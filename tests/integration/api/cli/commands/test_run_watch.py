@@ -157,7 +157,7 @@ def test_closing_the_terminal_of_a_run_cancels_its_job(plane: Plane, client: Cli
     """What it prints from then on raises errors, unless it is discarded."""
     owns = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
     master, slave = os.openpty()
-    command = [sys.executable, "-c", owns, *CLI, "run", spec]
+    command = ["env", "--default-signal=HUP", sys.executable, "-c", owns, *CLI, "run", spec]
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True) as process:
         try:
             os.close(slave)
