@@ -239,8 +239,11 @@ class Agents:
             while True:
                 *lines, rest = buffer.split(b"\n")
                 for line in lines:
-                    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-                        self._on_metrics([checked(block) for block in json.loads(line)], restarts)
+                    try:
+                        blocks = [checked(block) for block in json.loads(line)]
+                    except (ValueError, TypeError, KeyError, RecursionError):
+                        continue
+                    self._on_metrics(blocks, restarts)
                 buffer = rest
                 _receive(connection, buffer)
 

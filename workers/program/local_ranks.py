@@ -26,7 +26,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from ..messages.rendezvous import RankAssignment
 from ..parent_death import adopt_orphans, children, has_children_in, kill_orphans
 from ..trainer.process_groups import name_interface
-from .agents import listening
+from .agents import OnLogged, listening
 from .artifact_uploads import ArtifactUploads
 from .environment import environment, of_node, of_rank, within
 from .event_follower import following
@@ -129,8 +129,7 @@ def _started(run: LocalRun, group: int, output: RankOutput, stack: ExitStack) ->
         if one is not None:
             stack.callback(one.flush, lambda: False)  # after what reports to it has ended
     agents = [
-        stack.enter_context(listening(partial(output.print_metrics, rank), artifacts=uploads[rank]))
-        for rank in range(run.ranks)
+        stack.enter_context(listening(_printing(output, rank), artifacts=uploads[rank])) for rank in range(run.ranks)
     ]
     name = secrets.token_hex(8)
     for rank in [0] if node else range(run.ranks):
@@ -149,6 +148,11 @@ def _started(run: LocalRun, group: int, output: RankOutput, stack: ExitStack) ->
         events = None if run.program.tensorboard is None else run.folder / run.program.tensorboard
         stack.enter_context(following(events, started[rank].pid, since, on_metrics))
     return started
+
+
+def _printing(output: RankOutput, rank: int) -> OnLogged:
+    """Prints what a rank logs, also after a restart by its launcher."""
+    return lambda blocks, _: output.print_metrics(rank, blocks)
 
 
 def _uploads(run: LocalRun) -> ArtifactUploads | None:

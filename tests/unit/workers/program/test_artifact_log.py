@@ -36,7 +36,7 @@ class Rank:
 
     def run(self, script: str, **env: str) -> str:
         """Run a program to its end; what it wrote to stderr."""
-        with listening(lambda _: None, artifacts=self.uploads) as agents:
+        with listening(lambda *_: None, artifacts=self.uploads) as agents:
             done = logged_by(script, agents.name, **env)
             assert done.returncode == 0, done.stderr
             agents.finish()
@@ -139,7 +139,7 @@ def test_outside_a_job_nothing_is_stored_and_names_are_checked(tmp_path: Path) -
 
 
 def test_a_program_whose_job_takes_no_files_runs_on(tmp_path: Path) -> None:
-    with listening(lambda _: None) as agents:
+    with listening(lambda *_: None) as agents:
         done = logged_by("assert not shardyard.log_artifact('/etc/hostname')", agents.name)
     assert done.returncode == 0 and "was not logged" in done.stderr
 

@@ -25,7 +25,7 @@ def name(tmp_path: Path) -> Iterator[str]:
     store = TCPStore("127.0.0.1", 0, None, is_master=True)
     with (
         answering(program, RankMeeting(store, 0, 1, lambda: False), lambda *_: None) as service,
-        listening(lambda _: None, service.answer) as agents,
+        listening(lambda *_: None, service.answer) as agents,
     ):
         yield agents.name
 

@@ -192,13 +192,13 @@ async def test_what_a_python_process_of_a_command_does_is_not_the_programs(tmp_p
     """Its exception would be taken for the cause if the program fails later. A program's own `sitecustomize` counts for it, too."""
     (tmp_path / "sitecustomize.py").write_text("print('own')")
     log = Log()
-    with listening(lambda _: None) as agents:
+    with listening(lambda *_: None) as agents:
         env = environment({}, [agents.name], None, {"PYTHONPATH": str(tmp_path)})
         with program(tmp_path, **{name: env[name] for name in (SOCKET, "PYTHONPATH", "PYTHONUNBUFFERED")}) as pid:
             raises = "import shardyard; raise ValueError(shardyard.__name__)"
             end = await ran(CommandRunner(log), order("x1", sys.executable, "-c", raises), place(pid))
         assert end.status == 1 and (log.lines[0], log.lines[-1]) == ("own", "ValueError: shardyard")
-        assert agents.failures() == {}
+        assert agents.failures(time.monotonic()) == {}
 
 
 class SlowlyRead(Logs):
