@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardyard.workers.checkpoint.manifest import File, Manifest, PublishedManifest, read, text, write
+from shardyard.workers.checkpoint.manifest import File, Manifest, PublishedManifest, encoded, read, write
 from shardyard.workers.models.presets import PRESETS, Architecture
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
@@ -91,7 +91,7 @@ def flip_checkpoint_bit(root: Path, step: int) -> None:
 def published(path: Folder) -> PublishedManifest:
     """The manifest of a checkpoint's folder, as the process has it that published it."""
     manifest = read(path)
-    return PublishedManifest(path, manifest, text(manifest), manifest.sha256)
+    return PublishedManifest(path, manifest, *encoded(manifest))
 
 
 def checkpoint_path(root: Path, step: int) -> Path:

@@ -61,7 +61,7 @@ class Manifest:
     @cached_property
     def sha256(self) -> str:
         """The checksum that it has in its file."""
-        return _encoded(self)[1]
+        return encoded(self)[1]
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,7 @@ class PublishedManifest:
             return False
 
 
-def text(manifest: Manifest) -> bytes:
-    """The manifest as it is stored."""
-    return _encoded(manifest)[0]
-
-
-def _encoded(manifest: Manifest) -> tuple[bytes, str]:
+def encoded(manifest: Manifest) -> tuple[bytes, str]:
     """The manifest as it is stored, and its checksum.
 
     Rank 0 trains beside this, and the encoder holds the interpreter lock. A thousand ranks have two million slices. So none is copied, each
@@ -121,7 +116,7 @@ def _canonical(value: object) -> bytes:
 
 def write(folder: Folder, manifest: Manifest) -> PublishedManifest:
     """Make a checkpoint of the files in the folder: the manifest is published after them, whole or not at all."""
-    content, checksum = _encoded(manifest)
+    content, checksum = encoded(manifest)
     # A rank 0 that was cut off lives as long as its lease, and may save the step that its successor saves.
     folder.publish(MANIFEST, content, many_writers=True)
     return PublishedManifest(folder, manifest, content, checksum)

@@ -11,7 +11,7 @@ from shardyard.service.model_errors import CheckpointStorageFailed
 from shardyard.service.queries import checkpoint_lists
 from shardyard.service.queries.checkpoint_lists import CheckpointLists, Listing
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
-from shardyard.workers.checkpoint.manifest import FORMAT, Manifest, digest, text
+from shardyard.workers.checkpoint.manifest import FORMAT, Manifest, digest, encoded
 from shardyard.workers.host_memory import MemoryLimit
 from shardyard.workers.storage.file_stat import FileStat
 
@@ -20,7 +20,7 @@ STAT = FileStat(1, "a")
 
 async def test_requests_at_once_read_and_parse_once(monkeypatch: pytest.MonkeyPatch) -> None:
     lists, reads = CheckpointLists(60.0), list[str]()
-    content = text(Manifest(3, {}, {}, {}))
+    content = encoded(Manifest(3, {}, {}, {}))[0]
 
     def read() -> bytes:
         reads.append("x")
@@ -58,7 +58,7 @@ async def test_one_is_parsed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_and_time_that_do_not_suffice_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = text(Manifest(3, {"x": [[]] * 500_000}, {}, {}))
+    content = encoded(Manifest(3, {"x": [[]] * 500_000}, {}, {}))[0]
     monkeypatch.setattr(checkpoint_lists, "memory_limits", lambda: (MemoryLimit("", "", 512 << 20, 96 << 20),))
     with pytest.raises(CheckpointStorageFailed, match="48 MiB to parse it") as refused:
         checkpoint_lists.listed("/x", content)

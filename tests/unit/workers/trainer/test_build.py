@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from shardyard.strategies.layout import Refusal
 from shardyard.strategies.mesh import make_mesh
-from shardyard.workers.checkpoint.manifest import Manifest, text
+from shardyard.workers.checkpoint.manifest import Manifest, encoded
 from shardyard.workers.data import token_cache
 from shardyard.workers.data.dataset import Tokens
 from shardyard.workers.model_spec import ModelSpec
@@ -73,7 +73,7 @@ def test_texts_end_as_in_the_checkpoint_that_is_continued(
     (tmp_path / "corpus.txt").write_text("a " * 999)
     for name in ["own"] * saved + ["other"] * resumed:
         folder = LocalFolder(str(tmp_path / name / "step-00000001"))
-        folder.publish("manifest.json", text(Manifest(1, {"data": {"tokenizer": digest}}, {}, {})))
+        folder.publish("manifest.json", encoded(Manifest(1, {"data": {"tokenizer": digest}}, {}, {}))[0])
     text_of = {"source": "text", "files": [str(tmp_path / "corpus.txt")], "tokenizer": str(tmp_path), "seq_len": 16}
     resume = {"resume_from": "/other", "resume_data": data} if resumed else {}
     spec = TrainSpec.model_validate({"model": LLAMA, "data": text_of, "steps": 2, "global_batch": 2, **resume})

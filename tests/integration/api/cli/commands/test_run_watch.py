@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,17 @@ pytestmark = pytest.mark.usefixtures("asks_the_plane")
 PROGRAM: dict[str, Any] = {"name": "mine", "command": ["true"], "ranks": 2}
 
 
+@contextmanager
+def followed(plane: Plane, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """A command line as a process of its own, once it follows a job. It does not outlive the block."""
+    with shardyard(*arguments) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            yield process
+        finally:
+            process.kill()
+
+
 def test_watch_is_a_live_view(plane: Plane, client: Client, shown: Any) -> None:
     job = client.submit(SPEC)
     gang = Gang(plane, job.id)
@@ -45,17 +58,13 @@ def test_watch_is_a_live_view(plane: Plane, client: Client, shown: Any) -> None:
 
 def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
-    with shardyard("watch", job.id) as process:
-        try:
-            until(lambda: plane.app.state.context.hub.watched == 1)
-            gang = Gang(plane, job.id)
-            gang.state("running")
-            gang.steps(1, 20)
-            gang.emit(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0, "tokens": 10}))
-            gang.succeed()
-            printed, remarks = process.communicate(timeout=PATIENCE_S)
-        finally:
-            process.kill()
+    with followed(plane, "watch", job.id) as process:
+        gang = Gang(plane, job.id)
+        gang.state("running")
+        gang.steps(1, 20)
+        gang.emit(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0, "tokens": 10}))
+        gang.succeed()
+        printed, remarks = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert "step 20/20 · loss 0.2500 · 5,120 tokens/s" in remarks
     assert "validation at step 20: 0.5000 nats/token (unigram loss: 3.0000)" in remarks
@@ -76,13 +85,9 @@ def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> N
 
 def test_interrupting_watch_leaves_the_job(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
-    with shardyard("watch", job.id) as process:
-        try:
-            until(lambda: plane.app.state.context.hub.watched == 1)
-            process.send_signal(signal.SIGINT)
-            _, remarks = process.communicate(timeout=PATIENCE_S)
-        finally:
-            process.kill()
+    with followed(plane, "watch", job.id) as process:
+        process.send_signal(signal.SIGINT)
+        _, remarks = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert f"shardyard watch {job.id}" in remarks
     assert client.job(job.id).state == "queued"
@@ -91,13 +96,9 @@ def test_interrupting_watch_leaves_the_job(plane: Plane, client: Client) -> None
 def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: str) -> None:
     with Path(spec).open("a") as file:
         file.write("# why\n")
-    with shardyard("run", spec, "train.steps=19") as process:
-        try:
-            until(lambda: plane.app.state.context.hub.watched == 1)
-            process.send_signal(signal.SIGINT)
-            printed, remarks = process.communicate(timeout=PATIENCE_S)
-        finally:
-            process.kill()
+    with followed(plane, "run", spec, "train.steps=19") as process:
+        process.send_signal(signal.SIGINT)
+        printed, remarks = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 103
     assert "Cancelling" in remarks
     assert "cancelled" in printed
@@ -109,13 +110,9 @@ def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: st
 def test_a_signal_that_ends_processes_cancels_the_job_of_a_run(
     number: signal.Signals, code: int, plane: Plane, client: Client, spec: str
 ) -> None:
-    with shardyard("run", spec) as process:
-        try:
-            until(lambda: plane.app.state.context.hub.watched == 1)
-            process.send_signal(number)
-            _, remarks = process.communicate(timeout=PATIENCE_S)
-        finally:
-            process.kill()
+    with followed(plane, "run", spec) as process:
+        process.send_signal(number)
+        _, remarks = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code, remarks
     assert client.job("tiny").state == "cancelled"
 
@@ -125,18 +122,14 @@ def test_a_sigterm_later_leaves_a_run_waiting_for_the_end_of_its_job(
     first: signal.Signals, code: int, plane: Plane, client: Client, spec: str
 ) -> None:
     """As from `timeout`, which signals its child and then its process group, and from a CI runner, which begins with SIGINT."""
-    with shardyard("run", spec) as process:
-        try:
-            until(lambda: plane.app.state.context.hub.watched == 1)
-            gang = Gang(plane, client.job("tiny").id)
-            process.send_signal(first)
-            until(lambda: client.job("tiny").state == "cancelling")
-            process.send_signal(signal.SIGTERM)
-            until(lambda: plane.app.state.context.hub.watched == 1)
-            gang.state("cancelled")
-            printed, remarks = process.communicate(timeout=PATIENCE_S)
-        finally:
-            process.kill()
+    with followed(plane, "run", spec) as process:
+        gang = Gang(plane, client.job("tiny").id)
+        process.send_signal(first)
+        until(lambda: client.job("tiny").state == "cancelling")
+        process.send_signal(signal.SIGTERM)
+        until(lambda: plane.app.state.context.hub.watched == 1)
+        gang.state("cancelled")
+        printed, remarks = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code
     assert "Cancelling" in remarks and "Left." not in remarks and "cancelled" in printed
 
@@ -182,16 +175,12 @@ def test_an_interrupt_before_the_job_is_watched_cancels_it_too(
 
 
 def test_the_second_interrupt_leaves_the_job(plane: Plane, client: Client, spec: str) -> None:
-    with shardyard("run", spec) as process:
-        try:
-            until(lambda: plane.app.state.context.hub.watched == 1)
-            Gang(plane, client.job("tiny").id)
-            process.send_signal(signal.SIGINT)
-            until(lambda: client.job("tiny").state == "cancelling")
-            process.send_signal(signal.SIGINT)
-            _, remarks = process.communicate(timeout=PATIENCE_S)
-        finally:
-            process.kill()
+    with followed(plane, "run", spec) as process:
+        Gang(plane, client.job("tiny").id)
+        process.send_signal(signal.SIGINT)
+        until(lambda: client.job("tiny").state == "cancelling")
+        process.send_signal(signal.SIGINT)
+        _, remarks = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "shardyard watch" in remarks
 
@@ -222,18 +211,14 @@ def test_watch_as_json_lines(plane: Plane, client: Client, capsys: pytest.Captur
 def test_run_prints_what_rank_0_of_a_program_prints(plane: Plane, client: Client, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(PROGRAM))
-    with shardyard("run", str(path)) as process:
-        try:
-            until(lambda: plane.app.state.context.hub.watched == 1)
-            job = client.job("mine")
-            gang = Gang(plane, job.id)
-            gang.log(0, 1, "loss 0.5")
-            gang.log(1, 1, "another rank's")
-            gang.log(0, 2, "loss 0.25")
-            gang.state("succeeded")
-            printed, remarks = process.communicate(timeout=PATIENCE_S)
-        finally:
-            process.kill()
+    with followed(plane, "run", str(path)) as process:
+        job = client.job("mine")
+        gang = Gang(plane, job.id)
+        gang.log(0, 1, "loss 0.5")
+        gang.log(1, 1, "another rank's")
+        gang.log(0, 2, "loss 0.25")
+        gang.state("succeeded")
+        printed, remarks = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert printed.splitlines()[:2] == ["loss 0.5", "loss 0.25"] and "another" not in printed
     assert f"Submitted mine as {job.id}: 2 ranks.\n" in remarks

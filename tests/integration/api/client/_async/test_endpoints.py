@@ -17,7 +17,7 @@ from shardyard.api.client import ApiError, AsyncClient, Client, requests
 from shardyard.service.certificate_signature import signed
 from shardyard.service.schemas.certificate import Certificate
 from shardyard.service.settings import Settings
-from shardyard.workers.checkpoint.manifest import text
+from shardyard.workers.checkpoint.manifest import encoded
 from shardyard.workers.code_archive import Manifest, deflated
 
 from ...conftest import SPEC, Plane
@@ -50,7 +50,7 @@ def _downloaded(client: Any, job: str) -> Any:
 
 def _fetched(client: Any, job: str) -> Any:
     """The end of a download of which a part of the manifest was there."""
-    folder, manifest = tempfile.mkdtemp(), text(WEIGHTS)
+    folder, manifest = tempfile.mkdtemp(), encoded(WEIGHTS)[0]
     Path(folder, f".{hashlib.sha256(manifest).hexdigest()[:32]}.partial").write_bytes(manifest[:2])
     return client.download_checkpoint(job, 10, folder)
 
