@@ -30,10 +30,12 @@ from torch.distributed.tensor import DTensor, Shard
 from ..activation_memory.state_file import StateFile
 from ..comm_overlap import Overlap
 from ..layout import Refusal
+from ..memory_options import splits_backward
 from ..mesh import GROUPS, REPLICA, Mesh
 from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, ties
 from ..precision import Precision
 from .ddp import DDP
+from .fsdp_sums import WideSums
 from .master_weights import Masters
 from .shard_dim import shard_dim
 from .shards_on_disk import ShardsOnDisk
@@ -81,6 +83,7 @@ class FullyShard:
                 self._sharded.append(_shard(module, mesh, precision, fill, place, self._communication))
                 if self._disk is not None:
                     self._disk.keep(self._sharded[-1])
+        self._wide = WideSums(self._sharded) if precision.mixed and splits_backward(mesh.layout) else None
         for part in parts:
             _prefetch(part, overlap.prefetch)
         now = _now(whole, parts)
@@ -100,8 +103,9 @@ class FullyShard:
         self._sums.settle()
 
     def collect(self) -> None:
-        """Only for scalars: another gradient stays with its shard, and has its dtype."""
         self._scalars.collect()
+        if self._wide is not None:
+            self._wide.collect()
 
     def finishing(self, values: Collection[nn.Parameter]) -> AbstractContextManager[None]:  # noqa: ARG002
         """Does nothing: torch reduces a stage's gradients when its last backward pass has run."""

@@ -70,6 +70,43 @@ def test_a_module_of_the_users_own_waits_once_too(zero: int, dry: DryRunner) -> 
     assert waits(found.validation_syncs) == {}
 
 
+WRITTEN_OUT = """
+import torch
+from torch import nn
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.gate = nn.Linear(8, 8), nn.Parameter(torch.tensor(0.1))
+
+    def forward(self, x):
+        return x + self.gate * torch.tanh(self.inner(x))
+
+
+class WrittenOut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(256, 8), nn.Linear(8, 256)
+        self.blocks = nn.ModuleDict({str(n): Gate() for n in range(int(torch.tensor(4)))})
+
+    def forward(self, x):
+        x = x if self.embed is None else self.embed(x)
+        for block in self.blocks.values():
+            x = block(x)
+        return x if self.head is None else self.head(x)
+"""
+
+
+@pytest.mark.parametrize("layout", [{}, {"data": 2, "zero": 3}], ids=str)
+def test_a_parameter_whose_value_is_written_out_is_planned(
+    layout: dict[str, Any], dry: DryRunner, tmp_path: Path
+) -> None:
+    (tmp_path / "written_out.py").write_text(WRITTEN_OUT)
+    found = dry.report(layout, model={"import": "written_out:WrittenOut", "code": str(tmp_path)})
+    assert found.parameters == 256 * 8 + 4 * (8 * 8 + 8 + 1) + 8 * 256 + 256
+
+
 DROPPED = """
 from torch import nn
 from torch.distributed.tensor import Replicate, Shard

@@ -549,16 +549,22 @@ def test_scalars_in_stage_3_equal_one_process_and_another_stage(
 
 @pytest.mark.full
 @pytest.mark.parametrize("more", [{}, {"pipeline": HALVES, "schedule": "zb-h1"}], ids=["data2", "zb-h1"])
-def test_stage_3_sums_the_gradients_of_scalars_in_fp32(more: Any, own: Make, root: Path, make_spec: Make) -> None:
+def test_stage_3_sums_gradients_in_fp32(more: Any, own: Make, root: Path, make_spec: Make) -> None:
     """Also those of passes that call no hooks. In bf16 a sum over eight micro-batches would be off by up to 3%."""
-    changes = {"model": own("Gated", shared=False), "steps": 1, "optimizer": {"name": "sgd", "lr": 1.0}, "schedule": {}}
+    # A large step, after which parameters show their gradients.
+    changes = {
+        "model": own("Gated", shared=False),
+        "steps": 1,
+        "optimizer": {"name": "sgd", "lr": 10.0},
+        "schedule": {},
+    }
     found = []
     for zero, gradients in ((1, "fp32"), (3, "compute")):
         precision = {"compute": "bf16", "gradients": gradients}
         spec = make_spec({"data": 2, "zero": zero, "micro_batch": 1, **more}, precision=precision, **changes)
         found.append(train(spec, root)["parameters"])
-    for name in (f"blocks.{n}.gate" for n in range(4)):
-        np.testing.assert_allclose(found[1][name] - 0.1, found[0][name] - 0.1, rtol=1e-3, err_msg=name)
+    for name, value in found[0].items():
+        np.testing.assert_allclose(found[1][name], value, rtol=0, atol=1e-6 * np.abs(value).max(), err_msg=name)
 
 
 @pytest.mark.full

@@ -122,10 +122,14 @@ class Meter(DispatchMode):
         return result
 
     def read(self, tensor: torch.Tensor) -> Any:
-        """What the host gets for a fake tensor, as a number or nested lists: its values where they are known, else ones."""
+        """What the host gets for a fake tensor, as a number or nested lists: its values where they are known, else ones.
+
+        They are known of even counts (`even_routing.py`), and of what a module's code writes out, such as `torch.tensor(4)`.
+        """
         if tensor.device.type == "cuda":
             self._waits_for_stream("read from device")
-        known = value_of(tensor)
+        carried = value_of(tensor)
+        known = tensor.constant if carried is None and isinstance(tensor, FakeTensor) else carried
         with unset_fake_temporarily():
             values = torch.ones(tensor.shape, dtype=tensor.dtype) if known is None else known
             return values.numpy().tolist() if values.dtype != torch.bfloat16 else values.float().numpy().tolist()

@@ -44,7 +44,7 @@ from .combined import Measured, combined
 from .even_routing import EvenRouting
 from .extrapolation import Grid, Size
 from .fake_streams import DEVICE
-from .fake_tensors import DeviceAnswers, FakeStore, FakeTensorMode
+from .fake_tensors import DeviceAnswers, FakeStore, FakeTensorMode, constants_forgotten
 from .memory_meter import Meter
 from .race_detector import RaceDetector
 from .report import DryRun, Kind, Phase
@@ -153,7 +153,7 @@ def _measure(train: TrainSpec, vocab: int, rank: int, races: bool, size: Size) -
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=train.layout.world_size)
     try:
         mesh = make_mesh(train.layout, DEVICE)
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode, constants_forgotten(mode):
             return _Rank(train, vocab, mesh, size, RaceDetector() if races else None).measured()
     finally:
         dist.destroy_process_group()

@@ -43,6 +43,7 @@ PUBLIC = [
     (torch, "foreach_norm", "strategies/grad_clip.py"),
     (torch, "foreach_mul_", "strategies/grad_clip.py"),
     (torch.distributed.fsdp, "FSDPParam", "strategies/data_parallel/shards_on_disk.py"),
+    (torch.distributed.fsdp.FSDPModule, "accumulate_gradients", "strategies/data_parallel/fsdp_sums.py"),
     (torch.distributed.fsdp, "FSDPParamGroup", "strategies/data_parallel/shards_on_disk.py"),
     (torch.autograd.graph, "current_graph_task_id", "workers/step_recorder.py"),
     (torch.cuda.memory, "record_memory_history", "workers/torch_recordings.py"),
