@@ -1,10 +1,14 @@
 """Errors that the API raises before a request reaches the service. Each has a stable code and a remedy."""
 
 from pathlib import Path
+from typing import Final
 
 from ..service.errors import ShardyardError
 from ..service.schemas.problem import FieldError
 from ..workers.spec import MAX_SPEC_BYTES
+
+#: What helps against a spec that is too large.
+SHORTER_SPEC: Final = "Name large inputs by path (train.data.files) instead of writing them into the spec."
 
 
 class SpecTooLarge(ShardyardError):
@@ -12,11 +16,8 @@ class SpecTooLarge(ShardyardError):
 
     code = "spec_too_large"
 
-    def __init__(self, most: int = MAX_SPEC_BYTES) -> None:
-        super().__init__(
-            f"The body is larger than {most} bytes.",
-            remedy="Name large inputs by path (train.data.files) instead of writing them into the spec.",
-        )
+    def __init__(self, most: int = MAX_SPEC_BYTES, remedy: str = SHORTER_SPEC) -> None:
+        super().__init__(f"The body is larger than {most} bytes.", remedy=remedy)
 
 
 class InvalidEncoding(ShardyardError):

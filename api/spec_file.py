@@ -4,7 +4,9 @@ Relative paths are relative to the spec file's folder, so that a job means the s
 relative to the folder in which its user works.
 """
 
+import glob
 import json
+import os
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -93,7 +95,7 @@ def absolute(document: Any, folder: Path) -> Any:
     train = _mapping(document, "train")
     data, model = _mapping(train, "data"), _mapping(train, "model")
     if isinstance(data.get("files"), list):
-        data["files"] = [_join(folder, name) for name in data["files"]]
+        data["files"] = [_join_pattern(folder, name) for name in data["files"]]
     if data.get("tokenizer", "bytes") != "bytes":
         data["tokenizer"] = _join(folder, data["tokenizer"])
     for field in ("code", "from"):
@@ -125,6 +127,14 @@ def _join(folder: Path, name: Any) -> Any:
         return str(folder / Path(name).expanduser())
     except RuntimeError:  # `~user` for a user that this machine does not have
         return name
+
+
+def _join_pattern(folder: Path, name: Any) -> Any:
+    """A file's name, or a glob, in which every character of the folder stands for itself. What is there by its name is no glob."""
+    joined = _join(folder, name)
+    if joined == name or not glob.has_magic(name) or os.path.exists(joined):  # noqa: PTH110  (a name may be too long)
+        return joined
+    return _join(Path(glob.escape(str(folder))), name)
 
 
 def _read(path: Path) -> bytes:

@@ -198,11 +198,13 @@ async def find_past(tx: AsyncConnection, wanted: str) -> PastNode:
 
 
 async def _find(tx: AsyncConnection, wanted: str) -> str:
-    rows = await nodes.all_nodes(tx)
+    """The node of this id; else the living one of this start of an id, or host; else the lost one that was seen last."""
+    rows, there = await nodes.all_nodes(tx), await living_clusters(tx)
+    living = [row for row in rows if row["alive"] and row["cluster"] in there]
+    newest = sorted(rows, key=lambda row: -row["seen_at"])
     exact = [row["id"] for row in rows if row["id"] == wanted]
-    begins = [row["id"] for row in rows if len(wanted) >= _SHORTEST and row["id"].startswith(wanted)]
-    hosts = [row["id"] for row in rows if row["host"] == wanted]
-    found = [*dict.fromkeys(exact or begins or hosts)]  # a cluster that was renamed has the same ids
+    # A restart of Ray gives a host another id; a cluster that was renamed has the same ids.
+    found = [*dict.fromkeys(exact or _matching(living, wanted) or _matching(newest, wanted)[:1])]
     if not found:
         raise NodeNotFound(
             f"There is no node {wanted[:80]!r}.", remedy="See `shardyard nodes` for the nodes that are known."
@@ -212,6 +214,11 @@ async def _find(tx: AsyncConnection, wanted: str) -> str:
             f"{wanted[:80]!r} matches {len(found)} nodes.", remedy=f"Give an id: {', '.join(found[:8])}."
         )
     return str(found[0])
+
+
+def _matching(rows: Sequence[RowMapping], wanted: str) -> list[str]:
+    begins = [row["id"] for row in rows if len(wanted) >= _SHORTEST and row["id"].startswith(wanted)]
+    return begins or [row["id"] for row in rows if row["host"] == wanted]
 
 
 def _cordon(row: RowMapping | None) -> Cordon | None:

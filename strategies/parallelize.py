@@ -59,7 +59,7 @@ from .pipeline_parallel.schedule import Pipeline, Split
 from .pipeline_parallel.split import module_costs, split
 from .pipeline_parallel.stage_shapes import StageShapes
 from .pipeline_parallel.stashing import StashingPipeline
-from .pipeline_parallel.tied_weights import held_by_several, share, sum_tied_grads
+from .pipeline_parallel.tied_weights import check_sharding, held_by_several, share, sum_tied_grads
 from .precision import Precision
 from .runner import Runner
 from .tensor_parallel.apply import apply_tensor
@@ -121,6 +121,10 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     tally = Tally(mesh, mixed)
     for part in parts:
         apply_inside(part, recipe, mesh, tally)
+    if (
+        mesh.layout.pipeline > 1 and mesh.layout.tensor > 1 and not recipe.on_meta
+    ):  # a model of the user's own, with its own plan
+        check_sharding(parts, mesh)
     balance = ExpertBalance(parts, mesh, recipe.precision.master)
     share(parts, scalars=mesh.layout.zero == 3)  # stage 3 shards each part by itself, but for scalars
     chunked = recipe.loss_chunk and leave_heads(parts, recipe.loss, mesh, recipe.loss_chunk)

@@ -51,14 +51,18 @@ class Writer:
     def write(self, prompt: str, draw: Draw) -> str:
         """The text after `prompt`, up to the end of a document. Without a prompt it begins a document.
 
-        Raises `Refusal` without a prompt if the model is `packed`.
+        Raises `Refusal` without a prompt if the model is `packed`, or if its tokenizer has no separator.
         """
         generator = torch.Generator().manual_seed(draw.seed)
         ids = [int(one) for one in self.tokenizer.encode([prompt])[0]]
         if not ids and self.packed:
             problem = "the model was trained on packed documents, so it cannot begin one by itself: nothing follows an end of text there."
             raise Refusal("prompt", problem, "Name the beginning of a text with --prompt.")
+        before = self.tokenizer.decode(ids)
         ids = ids or [int(one) for one in self.tokenizer.separator]
+        if not ids:
+            problem = "the tokenizer has no end of text and no token for a newline, so nothing comes before the first token of a text."
+            raise Refusal("prompt", problem, "Name the beginning of a text with --prompt.")
         first = len(ids)
         while len(ids) - first < draw.tokens:
             logits = self.model(torch.tensor([ids[-self.context :]]))[0, -1, : self.tokenizer.vocab]
@@ -66,7 +70,9 @@ class Writer:
             if token == self.tokenizer.end:
                 break
             ids.append(token)
-        return self.tokenizer.decode(ids[first:])
+        # Some decoders drop the space before the first word, which belongs to the text if a prompt comes before it.
+        text = self.tokenizer.decode(ids)
+        return text.removeprefix(before) if before and text.startswith(before) else self.tokenizer.decode(ids[first:])
 
 
 def of_checkpoint(checkpoint: Folder, tokenizer: str | None = None) -> Writer:

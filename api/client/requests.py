@@ -52,8 +52,8 @@ Level = Literal["error", "warning"]
 Stream = Literal["stdout", "stderr"]
 
 _JSON = {"Content-Type": "application/json"}
-#: Seconds until the last part of an archive is answered, which waits for the check of up to 2 GiB.
-_CHECK_S: Final = 660.0
+#: Seconds until an answer about code: the server asks storage for up to 600 s (a check reads 2 GiB), then answers that it has failed.
+_CODE_S: Final = 660.0
 #: Seconds until an answer that needs stored files: the server asks storage for up to 150 s, then answers that it has failed.
 _STORAGE_S: Final = 160.0
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -93,15 +93,12 @@ def preview(document: Any) -> Call[Preview]:
 
 def begin_code(manifest: Manifest) -> Call[CodeArchive]:
     content = json_codec.dumps(manifest)
-    return Call("POST", "/v1/code", CodeArchive.model_validate, content=content, headers=_JSON)
+    return Call("POST", "/v1/code", CodeArchive.model_validate, content=content, headers=_JSON, answer_s=_CODE_S)
 
 
-def put_code_part(archive: str, number: int, content: bytes, *, last: bool = False) -> Call[CodeArchive]:
-    """`last`: it is the only one that is missing."""
+def put_code_part(archive: str, number: int, content: bytes) -> Call[CodeArchive]:
     path, headers = f"/v1/code/{archive}/parts/{number}", {"Content-Type": "application/octet-stream"}
-    return Call(
-        "PUT", path, CodeArchive.model_validate, content=content, headers=headers, answer_s=_CHECK_S if last else None
-    )
+    return Call("PUT", path, CodeArchive.model_validate, content=content, headers=headers, answer_s=_CODE_S)
 
 
 def code(archive: str) -> Call[CodeArchive]:

@@ -33,6 +33,9 @@ RETRY_STATUS = frozenset({502, 503, 504})
 STORAGE_FAILED: Final = frozenset({"artifact_storage_failed", "checkpoint_storage_failed", "code_storage_failed"})
 #: Seconds before each further try.
 PAUSES = (0.2, 0.5, 1.0, 2.0)
+#: Seconds in which a body must be sent, and bytes for which it gets a second more each.
+_BODY_S: Final = 30.0
+_LEAST_BYTES: Final = 32 << 10
 #: Without data for this long, a stream's connection counts as lost; the server sends a heartbeat every 10 s.
 STREAM_TIMEOUT = httpx2.Timeout(10.0, read=30.0)
 #: Variables that say how to connect.
@@ -109,10 +112,15 @@ class Call(Generic[T]):
     form: Literal["json", "bytes"] = "json"
     answer_s: float | None = None
 
-    @property
-    def timeout(self) -> Any:
-        """The time-outs of the request, for httpx."""
-        return httpx2.USE_CLIENT_DEFAULT if self.answer_s is None else httpx2.Timeout(30.0, read=self.answer_s)
+    def timeout(self, usual: httpx2.Timeout) -> httpx2.Timeout:
+        """The time-outs of the request. `usual`: the client's.
+
+        That of writing is the server's for the whole body, because httpx applies it to the whole body where it does not block.
+        """
+        write_s = _BODY_S + len(self.content or b"") / _LEAST_BYTES
+        if self.answer_s is None:
+            return httpx2.Timeout(connect=usual.connect, read=usual.read, write=write_s, pool=usual.pool)
+        return httpx2.Timeout(30.0, read=self.answer_s, write=write_s)
 
     def result(self, answer: httpx2.Response) -> T:
         """The result of the final response. Raises `ApiError`."""

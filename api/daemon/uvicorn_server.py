@@ -1,6 +1,10 @@
-"""Serves the API with uvicorn: on a socket that is certainly ours, and with a shutdown that does not wait for live streams."""
+"""Serves the API with uvicorn: on a socket that is certainly ours, and with a shutdown that does not wait for live streams.
+
+Before a request has arrived on a connection its sender has shown no token. So such connections end by themselves, and have a bound.
+"""
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -8,6 +12,7 @@ from ipaddress import ip_address
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import PortTaken
 
@@ -15,12 +20,42 @@ from ..errors import PortTaken
 _MORE_PORTS = 50
 #: Seconds that open connections have to end.
 _GRACE_S = 3
-#: Seconds for which an idle connection stays open: longer than proxies keep theirs (60 s), which would send a request into its end.
+#: Seconds for which a connection stays open without a request: longer than proxies keep theirs (60 s), which would send one into its end.
 _KEEP_ALIVE_S = 75
+#: Connections at a time, whose heads of requests may take `_MOST_HEAD` bytes of memory each.
+_MOST_CONNECTIONS = 4096
+#: Files that this process may open, if its hard limit allows it. In containers that may be a billion, which some programs close one by one.
+_FILES = 1 << 16
+#: Bytes of a request's head that arrives in pieces: an address may have a command of 31 KiB.
+_MOST_HEAD = 128 << 10
+#: Connections that the kernel holds until they are accepted. asyncio logs as many errors in a row when this process may open no more files.
+_BACKLOG = 128
 #: Bytes of a WebSocket's message.
 _MOST_MESSAGE = 1 << 20
 #: Seconds for a WebSocket's client to answer a ping, which is sent every 20 s. One whose reader is slow reads it late.
 _PONG_S = 120
+
+
+class Connection(H11Protocol):
+    """A connection that is closed if no request has arrived on it for `_KEEP_ALIVE_S`, since its beginning or its last answer.
+
+    uvicorn's has that limit only after an answer, and until the next byte. A body, a stream or a WebSocket of a request has no such limit.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        if len(self.connections) > _most_connections():
+            transport.abort()
+            return
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        self.conn.receive_data(data)
+        self.handle_events()  # which ends the timer at a request's complete head
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # the timer of one that was reset would keep it in memory
 
 
 class Server(uvicorn.Server):
@@ -29,6 +64,9 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI) -> None:
         config = uvicorn.Config(
             app,
+            http=Connection,
+            h11_max_incomplete_event_size=_MOST_HEAD,
+            backlog=_BACKLOG,
             lifespan="on",
             log_level="warning",
             access_log=False,
@@ -59,7 +97,11 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: FastAPI, listener: socket.socket) -> AsyncIterator[asyncio.Task[None]]:
-    """Serve the app on `listener` while the body runs. The task ends early only when the server fails."""
+    """Serve the app on `listener` while the body runs. The task ends early only when the server fails.
+
+    Raises this process's limit of open files, if it may.
+    """
+    _allow_open_files()
     server = Server(app)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="HTTP server")
     try:
@@ -72,6 +114,20 @@ async def serving(app: FastAPI, listener: socket.socket) -> AsyncIterator[asynci
         await task
 
 
+def _most_connections() -> int:
+    """Half of the files that this process may open. The other half is for the database, storage and streams to ranks."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, soft // 2)
+
+
+def _allow_open_files() -> None:
+    """The soft limit is often 1,024, for programs that use select(2)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def listen(host: str, port: int, *, exactly: bool = False) -> socket.socket:
     """A listening socket on `port`, or the next free one unless `exactly`. Raises `PortTaken`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -81,7 +137,7 @@ def listen(host: str, port: int, *, exactly: bool = False) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, candidate))
-            listener.listen(2048)
+            listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
             reason = error

@@ -76,11 +76,11 @@ def _content_type(given: str) -> tuple[str, str]:
     return header.get_content_type(), str(header.get_param("charset", "")).lower()
 
 
-async def read(request: Request, most: int = MAX_SPEC_BYTES) -> bytes:
-    """The whole body, of at most `most` bytes. Raises `SpecTooLarge`, `RequestTimeout`."""
+async def read(request: Request, most: int = MAX_SPEC_BYTES, *, remedy: str = "Send a smaller body.") -> bytes:
+    """The whole body, of at most `most` bytes. Raises `SpecTooLarge` with `remedy`, `RequestTimeout`."""
     try:
         async with asyncio.timeout(BODY_S) as limit:
-            return await _read(request, most, limit)
+            return await _read(request, most, limit, remedy)
     except TimeoutError:
         message = (
             f"The body did not arrive within {BODY_S:g} s, or came slower than {LEAST_BYTES >> 10} KiB per second."
@@ -100,7 +100,7 @@ def validated(kind: type[Body], document: object, *, strict: bool | None = None)
         raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in found]) from None
 
 
-async def _read(request: Request, most: int, limit: asyncio.Timeout) -> bytes:
+async def _read(request: Request, most: int, limit: asyncio.Timeout, remedy: str) -> bytes:
     chunks: list[bytes] = []
     size, until = 0, limit.when()
     async for chunk in request.stream():
@@ -114,5 +114,5 @@ async def _read(request: Request, most: int, limit: asyncio.Timeout) -> bytes:
         else:
             chunks.clear()
     if size > most:
-        raise SpecTooLarge(most)
+        raise SpecTooLarge(most, remedy)
     return b"".join(chunks)

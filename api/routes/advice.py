@@ -11,6 +11,7 @@ from ...service.schemas.advice import LayoutAdvice
 from ...service.spec import JobSpec
 from ...workers.advisor.known_hardware import Given
 from ...workers.gpu_models import GpuModel
+from ..errors import SHORTER_SPEC
 from ..gpu_argument import gpu_model
 from ..http import request_body
 from ..http.dependencies import In
@@ -77,7 +78,7 @@ async def advise_job(
 ) -> LayoutAdvice:
     """Return the layouts with which a training job is fastest, by formulas. Nothing is stored, and no device is taken."""
     form = request_body.format_of(request)
-    content = await request_body.read(request)
+    content = await request_body.read(request, remedy=SHORTER_SPEC)
     spec = await asyncio.to_thread(_read, content, form)
     model, given = hardware
     ranks = world or advice.ranks_of(spec)

@@ -25,7 +25,7 @@ from ...service.spec_text import SpecText
 from ...service.states import State
 from ...service.store.jobs import Filter
 from ...workers.planned_memory import without_plan
-from ..errors import InvalidDocument, InvalidParameter
+from ..errors import SHORTER_SPEC, InvalidDocument, InvalidParameter
 from ..http import request_body
 from ..http.dependencies import Actor, In, Key
 from ..http.job_ids import require_job_id
@@ -99,7 +99,7 @@ _REFUSALS = describe(*OF_THE_SPEC, "idempotency_conflict")
 async def submit(request: Request, answer: Response, context: In, actor: Actor, idempotency_key: Key = None) -> Job:
     """Check a job spec (YAML or JSON) and queue the job. A refused spec stores nothing."""
     form = request_body.format_of(request)
-    content = await request_body.read(request)
+    content = await request_body.read(request, remedy=SHORTER_SPEC)
     spec, digest = await asyncio.to_thread(_read_spec, content, form)
     text = await asyncio.to_thread(_text, content, form)
     asked = submitting.Request(idempotency_key, digest, actor, text=text)
@@ -126,7 +126,7 @@ def _text(content: bytes, form: Format) -> SpecText | None:
 async def preview_job(request: Request, context: In) -> Preview:
     """Check a job spec as a submission does, and return what it would run as. Nothing is stored."""
     form = request_body.format_of(request)
-    content = await request_body.read(request)
+    content = await request_body.read(request, remedy=SHORTER_SPEC)
     spec, _ = await asyncio.to_thread(_read_spec, content, form)
     return await preview.preview(context.store, context.settings, spec, context.files)
 

@@ -33,6 +33,7 @@ _BODY = request_body.described(["ProfileRequest"], {"ten seconds": {"rank": 3, "
         "unsupported_media_type",
         "invalid_request",
         "profile_rank_unknown",
+        "profile_not_possible",
     ),
     openapi_extra={"requestBody": _BODY},
 )

@@ -13,6 +13,7 @@ from ...service.schemas.sweep import SweepDetail, Sweeps, SweepTrials
 from ...service.spec import AnySpec
 from ...service.sweeps import submit as submitting
 from ...service.sweeps.request import SweepRequest
+from ..errors import SHORTER_SPEC
 from ..http import request_body
 from ..http.dependencies import Actor, In, Key
 from ..http.problems import describe
@@ -51,7 +52,7 @@ async def submit(
 ) -> SweepDetail:
     """Check a job spec with a part `sweep` (YAML or JSON), and begin its trials. A refused one stores nothing."""
     form = request_body.format_of(request)
-    content = await request_body.read(request)
+    content = await request_body.read(request, remedy=SHORTER_SPEC)
     wanted, first, digest = await asyncio.to_thread(_read, content, form)
     found, created = await submitting.submit(
         context.store,

@@ -49,7 +49,8 @@ async def note_changes(
     await node_history.insert_changes(tx, [{"cluster": cluster, **row} for row in changes])
     had, have = _shares(were.values()), _shares(are.values())
     await node_history.end(tx, had.keys() - have.keys(), now)
-    await node_history.begin(tx, {share: have[share] for share in have.keys() - had.keys()}, now)
+    # Ray may move a lost node's part of a gang to a node where the gang is: that share grows.
+    await node_history.begin(tx, {share: part for share, part in have.items() if part != had.get(share)}, now)
 
 
 def _living(rows: Iterable[_Row]) -> dict[str, _Row]:

@@ -81,6 +81,8 @@ _REASON: Final = 64
 
 #: Cause of the incident that names of metrics are left out.
 _METRICS_DROPPED: Final = "metrics_dropped"
+#: States in which a job may have its next layout, and its gang still the one before.
+_CHANGED: Final = frozenset({State.RESHARDING, State.PAUSING, State.CANCELLING})
 #: Incidents among which one of the same cause is looked for.
 _LATEST: Final = 100
 #: More than the generations of an attempt, also times the restarts in each: runs of a program are numbered by all.
@@ -184,8 +186,7 @@ class _Batch:
                 run = self.attempt * _GENERATIONS + event.generation
                 self.artifacts += artifacts.rows_of(event, job_id=self.job["id"], run=run, ts=ts)
             case RankMetricsEvent():
-                # While a job changes its layout it has the next one, and its gang still the one before.
-                layout = None if self.state == State.RESHARDING else self._layout
+                layout = None if self.state in _CHANGED else self._layout
                 self.samples.append(row_of(ts, self.attempt, layout, event, await self._sample_before()))
             case ExecEvent() | FaultEvent() | ProfileEvent() | TraceFinishedEvent():
                 await self._settle(ts, event)

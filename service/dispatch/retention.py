@@ -127,15 +127,15 @@ class _Files:
                 return
 
     async def _remove(self, job_id: str, spec: dict[str, Any]) -> bool:
-        """Remove a job's checkpoints, what was exported beside them, logged files, and the record of its sources. Whether none is left."""
+        """Remove a job's checkpoints, what was exported beside them, Ray Train's results, logged files, and the record of its sources.
+
+        Returns whether none is left.
+        """
         assert parse("job", job_id) is not None  # it names the folders that are removed
         saves = spec.get("train", spec).get("checkpoint") or {}
         own = below(saves["uri"], job_id) if saves.get("uri") else None
-        for where in (
-            own or below(self._settings.storage, job_id),
-            self._settings.artifacts(job_id),
-            self._settings.files(job_id),
-        ):
+        ours = below(self._settings.storage, job_id)  # Ray Train's results are here also if `own` has the checkpoints
+        for where in dict.fromkeys((own or ours, ours, self._settings.artifacts(job_id), self._settings.files(job_id))):
             root = where.removesuffix(f"/{job_id}") or "/"
             if root in self._silent or not self._removals.may_begin(root, own=where == own):
                 return False

@@ -159,7 +159,7 @@ def job_of(row: RowMapping) -> Job:
         attempt=row["attempt"],
         restarts=row["restarts"],
         budgets=_budgets(row),
-        retry_at=_retry_at(row),
+        retry_at=retry_at(row),
         created_at=row["created_at"],
         started_at=row["started_at"],
         finished_at=row["finished_at"],
@@ -185,7 +185,8 @@ def _budgets(row: RowMapping) -> Budgets:
     )
 
 
-def _retry_at(row: RowMapping) -> float | None:
+def retry_at(row: RowMapping) -> float | None:
+    """When a waiting job may be placed, in unix seconds; None if that is at once, or it does not wait."""
     waits = row["state"] == State.QUEUED and row["retry_at"] > time.time()
     return float(row["retry_at"]) if waits else None
 

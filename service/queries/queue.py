@@ -5,6 +5,7 @@ from ..ids import parse
 from ..schemas.queue import Queue, QueuedJob, RunningJob, RunningJobs
 from ..store import queue as rows
 from ..store.engine import Store
+from .jobs import retry_at
 
 
 async def waiting(store: Store, *, after: str | None = None, limit: int = 100) -> Queue:
@@ -21,7 +22,7 @@ async def waiting(store: Store, *, after: str | None = None, limit: int = 100) -
             job=row["id"],
             device=row["wanted_device"],
             ranks=row["world_size"],
-            retry_at=row["retry_at"] or None,
+            retry_at=retry_at(row),
         )
         for number, row in enumerate(found[:limit], start=1)
     ]

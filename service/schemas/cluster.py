@@ -85,14 +85,14 @@ class PastAttempt(Value):
     attempt: int
     device: str
     devices: float = Field(
-        description="Devices that it had, with those of hot spares; on one machine: of that machine."
+        description="Devices that it had, with those of hot spares; on one machine: the most that it had there."
     )
     since: Timestamp
     until: Timestamp
     outcome: str | None = Field(
         None, description="Code of the reason why the attempt ended; null: it goes on elsewhere."
     )
-    device_s: float = Field(description="Device-seconds within the range.")
+    device_s: float = Field(description="Device-seconds within the range: `devices` for the whole time.")
 
 
 class PastAttempts(Value):

@@ -15,6 +15,8 @@ from .cluster_tables import node_faults as faults
 from .dialect import insert, unix_begin, unix_now
 from .sweep_tables import trials
 
+#: Seconds within which a client repeats a request whose answer it has lost.
+_REPEAT_S: Final = 60.0
 #: Of a fault and a cordon: the cordon is of its node, and ends after it.
 _ENDS_LATER: Final = (
     cordons.c.node == faults.c.node,
@@ -77,10 +79,19 @@ async def counts(tx: AsyncConnection, window_s: float) -> dict[str, int]:
 
 
 async def begin(tx: AsyncConnection, values: Mapping[str, Any], seconds: float | None) -> RowMapping:
-    """Cordon a node for `seconds`, or until it is lifted if that is None. Ends the cordon that was in force."""
-    await end(tx, values["node"], values["actor"])
-    now = unix_begin(tx)  # one time for both statements
+    """Cordon a node for `seconds`, or until it is lifted if that is None. Ends the cordon that was in force.
+
+    But if that one has the same values, and its end was at most `_REPEAT_S` earlier, it stays and gets the new end: the client lost the
+    answer, and has repeated its request.
+    """
+    now = unix_begin(tx)  # one time for both parts of the insertion
     until = None if seconds is None else now + seconds
+    ends = cordons.c.until.is_(None) if until is None else cordons.c.until.between(until - _REPEAT_S, until)
+    same = (cordons.c[name] == value for name, value in values.items())
+    repeated = update(cordons).where(_holds(tx), ends, *same).values(until=until).returning(*cordons.c)
+    if (row := (await tx.execute(repeated)).mappings().first()) is not None:
+        return row
+    await end(tx, values["node"], values["actor"])
     given = {**values, "since": now, "until": until, "ended_at": None, "ended_by": None}
     statement = insert(tx, cordons).values(given)  # of two cordons within one tick of the clock, the later one applies
     statement = statement.on_conflict_do_update(index_elements=["node", "since"], set_=given)

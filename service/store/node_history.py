@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, delete, exists, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, delete, exists, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,7 +19,10 @@ Share = tuple[str, int, str]
 
 
 async def begin(tx: AsyncConnection, shares: Mapping[Share, Mapping[str, float]], now: float) -> None:
-    """Attempts have devices (`cpu`, `gpu`) of nodes from now on. Jobs that this database does not have are left out."""
+    """Attempts have devices (`cpu`, `gpu`) of nodes from now on; of what one had before on a node the larger share stays.
+
+    Jobs that this database does not have are left out.
+    """
     ids = sorted({job for job, _, _ in shares})
     known: set[str] = set()
     for start in range(0, len(ids), _AT_ONCE):
@@ -32,9 +35,13 @@ async def begin(tx: AsyncConnection, shares: Mapping[Share, Mapping[str, float]]
     ]
     if rows:
         statement = insert(tx, gang_nodes)
-        again = {name: statement.excluded[name] for name in ("cpu", "gpu", "until")}
+        most = {name: _larger(gang_nodes.c[name], statement.excluded[name]) for name in ("cpu", "gpu")}
         keys = ["job_id", "attempt", "node"]
-        await tx.execute(statement.on_conflict_do_update(index_elements=keys, set_=again), rows)
+        await tx.execute(statement.on_conflict_do_update(index_elements=keys, set_={**most, "until": None}), rows)
+
+
+def _larger(one: ColumnElement[float], other: ColumnElement[float]) -> ColumnElement[float]:
+    return case((one > other, one), else_=other)
 
 
 async def end(tx: AsyncConnection, shares: Collection[Share], now: float) -> None:

@@ -19,6 +19,7 @@ def waiting(after: str, limit: int) -> Select[*tuple[Any, ...]]:
         "id",
         "name",
         "actor",
+        "state",
         "wanted_device",
         "world_size",
         "created_at",
@@ -42,12 +43,10 @@ def _of_newest(column: str) -> ScalarSelect[Any]:
 
 
 async def count_waiting(tx: AsyncConnection, until: str | None = None) -> int:
-    """Number of waiting jobs, or of those up to an id, counted up to `MOST_COUNTED`."""
-    statement = select(jobs.c.id).where(jobs.c.state == State.QUEUED)
-    if until is not None:
-        statement = statement.where(jobs.c.id <= until)
-    some = statement.order_by(jobs.c.id).limit(MOST_COUNTED).subquery()
-    return int((await tx.execute(select(func.count()).select_from(some))).scalar_one())
+    """Number of waiting jobs, counted up to `MOST_COUNTED`; or of all those up to an id, which gives a page its place."""
+    waits = select(jobs.c.id).where(jobs.c.state == State.QUEUED)
+    counted = waits.order_by(jobs.c.id).limit(MOST_COUNTED) if until is None else waits.where(jobs.c.id <= until)
+    return int((await tx.execute(select(func.count()).select_from(counted.subquery()))).scalar_one())
 
 
 def running(after: str, limit: int) -> Select[*tuple[Any, ...]]:

@@ -55,9 +55,10 @@ from .ideal_timeline import (
 )
 from .last_passes import LastPasses
 from .overlapped_pair import OverlappedPair, overlapped_pair
+from .own_gradients import own_gradients
 from .own_stages import take_fields
 from .p2p_trace import seen
-from .repeated_weights import explained
+from .repeated_weights import check_graph, explained
 from .schedule_order import Order, alternating_order, delayed_order, order_of
 from .simulator import Timeline, evenly, simulate
 from .stage_errors import check_passed_on, unwrapped
@@ -89,6 +90,7 @@ class OwnStage(PipelineStage):
     pairs: Mapping[int, dist.ProcessGroup]
     schedule: str
     passed_on: Sequence[Hidden] | None = None
+    _is_checked = False
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         span = current().tracer.span("forward", FORWARD, fwd_chunk_id, self.stage_index)
@@ -103,6 +105,9 @@ class OwnStage(PipelineStage):
     ) -> Any:
         name = BACKWARD if full_backward else BACKWARD_INPUT
         ending = self.last() if full_backward and last_backward else nullcontext()
+        if not full_backward and not self.is_first and not self._is_checked:
+            check_graph(self.submod, *self.fwd_cache[bwd_chunk_id], self.schedule)
+            self._is_checked = True
         with current().clock.busy, current().tracer.span("backward", name, bwd_chunk_id, self.stage_index), ending:
             given = unwrapped(partial(super().backward_one_chunk, bwd_chunk_id, loss, full_backward, last_backward))
         if not full_backward:  # torch leaves the gradient that it sends with the input, until the next step
@@ -113,8 +118,9 @@ class OwnStage(PipelineStage):
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: Any = False) -> Any:
         ending = self.last() if last_backward else nullcontext()
         span = current().tracer.span("weight", WEIGHT, bwd_chunk_id, self.stage_index)
-        refusing = explained(self.submod, self.backward_state[bwd_chunk_id][1], self.schedule)
-        with current().clock.busy, span, ending, refusing:
+        groups = self.backward_state[bwd_chunk_id][1]
+        refusing = explained(self.submod, groups, self.schedule)
+        with current().clock.busy, span, ending, refusing, own_gradients(self.submod, groups):
             given = unwrapped(partial(super().backward_weight_one_chunk, bwd_chunk_id, last_backward))
             self.data.collect()
             return given

@@ -21,8 +21,9 @@ from torch import nn
 from ..data_strategy import AfterReduction, DataStrategy
 from ..layout import Layout
 from ..mesh import Mesh
-from ..param_shard import ties
+from ..param_shard import manual_shards, ties
 from ..telemetry.current import wait_on
+from ..tensor_parallel.replaced_parameters import sharded_differently, sharding
 
 
 def share(parts: Sequence[nn.Module], scalars: bool) -> None:
@@ -73,10 +74,30 @@ class TiedWeights(AfterReduction):
 
 
 def held_by_several(parts: Sequence[nn.Module], layout: Layout) -> dict[str, list[int]]:
-    """The name of each weight of `parts` that other ranks of the pipeline hold too → all ranks that hold it, in order."""
+    """The name of each trained weight of `parts` that other ranks of the pipeline hold too → all ranks that hold it, in order."""
     owners = {stage: rank for rank in range(layout.pipeline) for stage in layout.stages_of(rank)}
-    every = {tie.name: sorted({owners[stage] for stage in tie.stages}) for part in parts for tie in ties(part).values()}
+    trained = [tie for part in parts for own, tie in ties(part).items() if part.get_parameter(own).requires_grad]
+    every = {tie.name: sorted({owners[stage] for stage in tie.stages}) for tie in trained}
     return {name: ranks for name, ranks in every.items() if len(ranks) > 1}
+
+
+def check_sharding(parts: Sequence[nn.Module], mesh: Mesh) -> None:
+    """Raise `Refusal` on every rank of the pipeline if stages shard a weight that they share differently over the tensor axis.
+
+    The ranks exchange what they do: each has the plan of its own stages alone. Element by element they would add up unlike rows.
+    """
+    mine = {}
+    for part in parts:
+        by_hand = manual_shards(part)
+        for own, tie in ties(part).items():
+            mine[tie.name, own] = str(sharding(part.get_parameter(own), by_hand.get(own)))
+    everyone: list[dict[tuple[str, str], str]] = [{}] * mesh.size("pipeline")
+    dist.all_gather_object(everyone, mine, group=mesh.group("pipeline"))
+    first: dict[str, tuple[str, str]] = {}
+    for (name, own), how in sorted(entry for each in everyone for entry in each.items()):
+        place, known = first.setdefault(name, (own, how))
+        if how != known:
+            raise sharded_differently(parts[0], place, own)
 
 
 def sum_tied_grads(data: DataStrategy, parts: Sequence[nn.Module], mesh: Mesh) -> DataStrategy:

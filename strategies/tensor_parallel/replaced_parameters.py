@@ -50,15 +50,19 @@ def _share(
     if plain and len(plain) < len(names):
         raise left_out(part, plain[0])
     for name in others:
-        if _sharding(now[name], by_hand.get(name)) != _sharding(now[first], by_hand.get(first)):
-            raise Refusal(
-                "layout.tensor",
-                f"{first} and {name} of {type(part).__name__} are one weight, and its tensor plan shards them differently.",
-                "Give them styles that shard the weight alike, as RowwiseParallel of an embedding and ColwiseParallel of a linear "
-                "layer do.",
-            )
+        if sharding(now[name], by_hand.get(name)) != sharding(now[first], by_hand.get(first)):
+            raise sharded_differently(part, first, name)
         owner, _, key = name.rpartition(".")
         setattr(part.get_submodule(owner), key, now[first])
+
+
+def sharded_differently(part: nn.Module, first: str, second: str) -> Refusal:
+    """What refuses a tensor plan that shards one weight of `part` in one way by its first name, and in another by its second."""
+    return Refusal(
+        "layout.tensor",
+        f"{first} and {second} of {type(part).__name__} are one weight, and its tensor plan shards them differently.",
+        "Give them styles that shard the weight alike, as RowwiseParallel of an embedding and ColwiseParallel of a linear layer do.",
+    )
 
 
 def left_out(part: nn.Module, name: str) -> Refusal:
@@ -67,6 +71,6 @@ def left_out(part: nn.Module, name: str) -> Refusal:
     return Refusal("layout.tensor", message, "Name every parameter in it.")
 
 
-def _sharding(value: nn.Parameter, placed: Placed | None) -> object:
+def sharding(value: nn.Parameter, placed: Placed | None) -> object:
     """What is equal for parameters that are sharded alike."""
     return (value.placements if isinstance(value, DTensor) else placed, value.shape)

@@ -227,6 +227,49 @@ class Finished(Staged):
         return (x, tokens) if self.head is None else self.head(self.ln_f(x))
 
 
+class Added(nn.Module):
+    """Two weights that are added up: autograd returns one tensor as the gradient of both."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.base, self.delta = (nn.Parameter(torch.randn(width, width) / 4) for _ in range(2))
+
+    def forward(self, x, tokens):
+        return x + torch.tanh(x @ (self.base + self.delta))
+
+
+class Adding(Staged):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleDict({str(n): Added(8) for n in range(4)})
+
+
+class Latent(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner, self.latents = nn.Linear(width, width), nn.Parameter(torch.randn(width))
+
+    def forward(self, x):
+        return x + torch.tanh(self.inner(x))
+
+
+class Latents(nn.Module):
+    """Its second block passes on what depends on its weights alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm, self.head = nn.Embedding(256, 8), nn.LayerNorm(8), nn.Linear(8, 256)
+        self.blocks = nn.ModuleDict({str(n): Latent(8) for n in range(4)})
+
+    def forward(self, x, latents=None):
+        x = x if self.embed is None else self.embed(x)
+        for name, block in self.blocks.items():
+            x = block(x)
+            latents = torch.tanh(block.latents).expand_as(x) if name == "1" else latents
+        latents = x if latents is None else latents
+        return (x, latents) if self.head is None else self.head(self.norm(x + latents))
+
+
 class Wrapper(nn.Module):
     def __init__(self):
         super().__init__()
@@ -316,6 +359,40 @@ class Gated(nn.Module):
         return x if self.head is None else self.head(self.norm(x))
 
 
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x):
+        return x + self.norm(x)
+
+
+class TiedEnds(nn.Module):
+    """Its first and its last stage share a weight. If `unlike` its plan shards it by columns in one, and by rows in the other."""
+
+    def __init__(self, unlike=False):
+        super().__init__()
+        self.embed, self.norm, self.head = nn.Embedding(256, 8), nn.LayerNorm(8), nn.Linear(8, 256, bias=False)
+        self.blocks, self.unlike = nn.ModuleDict({str(n): Normed() for n in range(2)}), unlike
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        x = x if self.embed is None else self.embed(x)
+        for block in self.blocks.values():
+            x = block(x)
+        return x if self.head is None else self.head(self.norm(x))
+
+    def tensor_plan(self, sequence):
+        rows = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
+        return {
+            "embed": ColwiseParallel(output_layouts=Shard(1)) if self.unlike else rows,
+            "blocks.*.norm": SequenceParallel(use_local_output=True),
+            "norm": SequenceParallel(use_local_output=True),
+            "head": ColwiseParallel(input_layouts=Shard(1), use_local_output=False),
+        }
+
+
 class ScalarNorm(nn.Module):
     def __init__(self):
         super().__init__()
@@ -338,9 +415,17 @@ class Counting(Bigram):
         return super().forward(tokens)
 
 
+def unlike():
+    return TiedEnds(unlike=True)
+
+
 def counting():
     return Counting(4)
 '''
+
+
+#: Blocks on both stages: by cost all would be on one.
+HALVES: dict[str, Any] = {"stages": 2, "blocks": [2, 2]}
 
 
 @pytest.fixture(scope="module")
@@ -437,6 +522,43 @@ def test_a_weight_on_every_stage_has_a_split_backward_pass_where_it_has_one_plac
         train(spec, root)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_weights_that_are_added_up_have_a_split_backward_pass(
+    zero: int, own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    layout = {"pipeline": HALVES, "schedule": "zb-h1", "data": 2, "zero": zero, "micro_batch": 1}
+    spec = make_spec(layout, model=own("Adding"))
+    found, expected = train(spec, root), one_process(spec)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.full
+def test_ends_that_share_a_sharded_weight_add_up_its_gradients(
+    own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    spec = make_spec({"tensor": 2, "pipeline": 2, "micro_batch": 2}, model=own("TiedEnds"))
+    found, expected = train(spec, root), one_process(spec)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    np.testing.assert_allclose(
+        found["parameters"]["embed.weight"], expected["parameters"]["embed.weight"], rtol=0, atol=1e-10
+    )
+
+
+@pytest.mark.full
+def test_a_stage_that_passes_on_what_depends_on_weights_alone_has_no_split_backward_pass(
+    own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    pipeline, model = {"stages": 3, "blocks": [1, 1, 2]}, own("Latents")
+    spec = make_spec({"pipeline": pipeline, "schedule": "1f1b", "micro_batch": 2}, model=model)
+    np.testing.assert_allclose(train(spec, root)["losses"], one_process(spec)["losses"], rtol=1e-10)
+    spec = make_spec({"pipeline": pipeline, "schedule": "zb-h1", "micro_batch": 2}, model=model)
+    with pytest.raises(RuntimeError, match=r"layout\.schedule: zb-h1 splits .*: on blocks\.1\.latents of Latents"):
+        train(spec, root)
+
+
 @pytest.mark.parametrize(
     ("field", "changes"),
     [
@@ -513,8 +635,6 @@ def _assert_alike_in_bf16(found: Any, expected: Any) -> None:
             np.testing.assert_allclose(found["parameters"][name], value, rtol=1e-4, err_msg=name)
 
 
-#: Blocks on both stages: by cost all would be on one.
-HALVES: dict[str, Any] = {"stages": 2, "blocks": [2, 2]}
 #: Layouts and the argument `shared` of `Gated`, with what else the spec has.
 SCALARS: dict[str, tuple[dict[str, Any], bool, dict[str, Any]]] = {
     "data2": ({"data": 2}, True, {}),
@@ -618,6 +738,7 @@ def test_torchs_styles_keep_weights_tied_and_frozen(own: Make, root: Path, make_
     [
         ({"tensor": 2}, "make", "has no tensor_plan"),
         ({"pipeline": 2}, "make", "cannot be split"),
+        ({"tensor": 2, "pipeline": 2}, "unlike", r"embed\.weight and head\.weight of TiedEnds are one weight"),
         ({}, "not_a_module", "returned a int"),
         ({}, "missing", "cannot import my_model:missing"),
         ({}, "statistics", "1 is a BatchNorm1d with running statistics"),

@@ -31,7 +31,7 @@ Pair = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A corpus split in two and divided into windows. Ranks with another `order` read other text."""
+    """A corpus split in two and divided into windows. Ranks with another `order` read other text, with another `sha256` other tokens."""
 
     order: SampleOrder
     vocab: int
@@ -40,6 +40,7 @@ class Tokens:
     train: NDArray[Any]
     held_out: NDArray[Any]
     end: int | None = None  # the id that ends a document, if documents are packed
+    sha256: str = ""  # of all tokens; no part of the order, which checkpoints have
 
     @property
     def seq_len(self) -> int:
@@ -118,4 +119,5 @@ def open_tokens(
         train=ids[:train_tokens],
         held_out=ids[train_tokens:],
         end=end,
+        sha256=file.sha256,
     )

@@ -68,6 +68,7 @@ class OwnSamples:
     vocab: int = 1  # nothing is looked up by token
     unigram_loss: float | None = None
     end: int | None = None  # its samples are no documents
+    sha256: str = ""  # no file has them
     #: One thread reads ahead while another one validates.
     _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 

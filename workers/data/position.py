@@ -38,10 +38,13 @@ _PARTS: Final = {
     "seq_len": ("data.seq_len", ""),
     "validation": ("data.validation", ""),
     "seed": ("seed", ""),
+    "documents": ("data.documents", ""),
     "tokenizer": ("data.tokenizer", "tokenizer"),
     "corpus": ("data", "text"),
     "content": ("data.options", "set of samples"),
 }
+#: The digest of a byte tokenizer → the value of `data.documents` that chooses it.
+_DOCUMENTS: Final = {BYTES: "joined", ENDING_BYTES: "packed"}
 
 
 class Position:
@@ -86,6 +89,7 @@ def known_order(spec: TrainSpec) -> dict[str, Any]:
 
 def refuse_other_order(saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Raises `Refusal` if `saved` and `here` both name a part of their order of samples and it differs."""
+    saved, here = _with_documents(saved), _with_documents(here)
     for part, (field, hashed) in _PARTS.items():
         if part in saved and part in here and saved[part] != here[part]:
             other = f"another {hashed}" if hashed else f"{saved[part]}, not {here[part]}"
@@ -95,3 +99,9 @@ def refuse_other_order(saved: Mapping[str, Any], here: Mapping[str, Any]) -> Non
                 f"the checkpoint was trained with {other}, so its position in the data is not valid here.",
                 f"{back}; or submit it with resume_from and resume_data: restart: weights and optimizer continue, data starts over.",
             )
+
+
+def _with_documents(order: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`order` with the value of `data.documents` that chose its tokenizer, if that is one of bytes."""
+    documents = _DOCUMENTS.get(order.get("tokenizer", ""))
+    return order if documents is None else {**order, "documents": documents}

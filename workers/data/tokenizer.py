@@ -1,9 +1,9 @@
 """Converts text to token ids: plain UTF-8 bytes, or a Hugging Face `tokenizer.json`. Imports no torch.
 
 The tokens of a text depend on the text and the tokenizer's content alone. A separator follows each document: a newline for bytes,
-the tokenizer's own end-of-text token if it has one (`end_of_text.py`), else its tokens for a newline. Packed documents need a separator
-that no text contains: for bytes 0xFF, which does not occur in UTF-8, else the end-of-text token. Where that token's name stands in a
-text, it is the token, as in Hugging Face's tokenizers: there a document ends, too.
+the tokenizer's own end-of-text token if it has one (`end_of_text.py`), else its tokens for a newline, if any. Packed documents need a
+separator that no text contains: for bytes 0xFF, which does not occur in UTF-8, else the end-of-text token. Where that token's name
+stands in a text, it is the token, as in Hugging Face's tokenizers: there a document ends, too.
 """
 
 import hashlib
@@ -71,16 +71,20 @@ class ByteTokenizer:
 
 
 class FileTokenizer:
-    """A `tokenizer.json`, or the one in a folder. Its settings for truncation and padding are switched off.
+    """A `tokenizer.json`, or the one in a folder. Its settings for truncation, padding and dropout are switched off.
 
-    `file`: its path. `end_name`: the name of its end-of-text token. `trained` is called only if that would not be the usual one.
+    `file`: its path. `end_name`: the name of its end-of-text token. `trained` is called only if that would not be the usual one, or if
+    the file sets a dropout.
     """
 
     def __init__(self, path: Path, trained: Trained = lambda: None) -> None:
         self.file, content = _read(path)
         with _refused(path):
             names = self._take(content)
+            had_dropout = self._without_dropout()
         self.end_name, self.digest = _end_and_digest(content, names, self.file, trained)
+        if had_dropout and trained() != self.digest:  # earlier versions cached drawn tokens under this digest
+            self.digest = hashlib.sha256(f"{self.digest} without dropout".encode()).hexdigest()
         self.end = None if self.end_name is None else names[self.end_name]
         with _refused(path):
             self.separator: Ids = self.encode(["\n"])[0] if self.end is None else np.array([self.end], dtype=np.uint32)
@@ -97,6 +101,13 @@ class FileTokenizer:
             raise ValueError("its vocabulary is empty")
         self.vocab = max(len(ids), 1 + max(ids.values()))
         return ids
+
+    def _without_dropout(self) -> bool:
+        """Switch off BPE dropout (1910.13267), which draws other tokens of a text each time; returns whether it was on."""
+        if not getattr(self._tokenizer.model, "dropout", None):
+            return False
+        self._tokenizer.model.dropout = None
+        return True
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)

@@ -32,6 +32,8 @@ from .protocol import Request, receive, reply
 
 #: Seconds for the ends of killed processes that trainers have left, for which the node's other trainers wait.
 ORPHANS_S: Final = 1.0
+#: Seconds after which a client is looked for again that found no free descriptor.
+_NO_ROOM_S: Final = 0.1
 
 
 @dataclass
@@ -73,7 +75,12 @@ class Server:
                     self._end(None)
 
     def _accept(self, _: Any) -> None:
-        connection, _address = self.listener.accept()
+        try:
+            connection, _address = self.listener.accept()
+        except OSError:  # no descriptor is free: the client waits until one is
+            traceback.print_exc()
+            time.sleep(_NO_ROOM_S)
+            return
         connection.settimeout(5.0)
         self.selector.register(connection, selectors.EVENT_READ, self._receive_request)
 

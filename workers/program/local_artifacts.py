@@ -1,5 +1,6 @@
 """Files that a program logs outside a job: each by its name below a folder of this machine, those of a step below the step's folder."""
 
+import contextlib
 import secrets
 import shutil
 import sys
@@ -26,5 +27,6 @@ class LocalArtifacts(NamedTuple):
                 shutil.copyfile(self.stored / one.sha256, partial)
                 partial.replace(path)
             except OSError as error:
-                partial.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # its folder may be a file
+                    partial.unlink()
                 sys.stderr.write(f"shardyard: {one.name} is not kept in {self.folder}: {error.strerror or error}\n")

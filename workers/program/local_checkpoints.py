@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +33,7 @@ from ..checkpoint.program_files import (
 from ..checkpoint.retention import complete
 from ..checkpoint.retention import folder as folder_of
 from ..locked_folder import of_this_host, open_locked, remove_unused
-from ..process_stat import started_at
+from ..process_stat import TICKS, started_at
 from ..storage.local_folder import LocalFolder
 from .report_socket import LOCAL
 
@@ -70,14 +71,17 @@ def _save(folder: Path, request: dict[str, Any], handles: list[int]) -> dict[str
 
 
 def _gathered(folder: Path, step: int, part: Part) -> list[Part] | None:
-    """The parts of all ranks, if this is the last. Those of ranks that another launcher started do not count."""
-    run = _run()
+    """The parts of all ranks, if this is the last. Those of ranks that another launcher started do not count, or this one before."""
+    run, began = _run(), _began()
     file = folder / f".parts-{step}.json"
     known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    parts = known["parts"] if known.get("run") == run else {}
+    first = known.get("first", 0.0)
+    parts = known["parts"] if known.get("run") == run and first >= began else {}
+    if not parts:
+        first = time.clock_gettime(time.CLOCK_BOOTTIME)
     parts[str(part.rank)] = part.to_json()
     if len(parts) < _number("WORLD_SIZE", 1):
-        write_whole(file, [json.dumps({"run": run, "parts": parts}).encode()])
+        write_whole(file, [json.dumps({"run": run, "first": first, "parts": parts}).encode()])
         return None
     file.unlink(missing_ok=True)
     return [Part.from_json(parts[rank]) for rank in sorted(parts, key=int)]
@@ -93,6 +97,17 @@ def _run() -> str:
     """A name of the launcher's start that has started this rank."""
     # A launcher may start each rank by a shell, so that their parents differ.
     return f"{os.environ.get(LOCAL) or _parent()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+
+
+def _began() -> float:
+    """When this process started, in seconds since the boot; 0 where the run's name says which start of its ranks it is of.
+
+    A script or a notebook may start ranks again and again, and stays their parent. Ranks that train together save when all have started.
+    """
+    if LOCAL not in os.environ and "TORCHELASTIC_RESTART_COUNT" not in os.environ:
+        with contextlib.suppress(OSError):  # a system without /proc
+            return (started_at(os.getpid()) or 0) / TICKS
+    return 0.0
 
 
 def _parent() -> str:

@@ -5,6 +5,8 @@ each process that has them.
 """
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,8 @@ from ..messages.system_metrics import Reading
 from ..process_stat import TICKS, ProcessStat
 
 MOST: Final = 1024
+#: How often a session is looked through: a process may start another one just before it is killed.
+_ROUNDS: Final = 2
 
 
 def read(pid: int) -> Reading:
@@ -28,6 +32,15 @@ def read(pid: int) -> Reading:
 def pids(pid: int) -> list[int]:
     """The process and all below it, parents first. Those that have ended are left out."""
     return [one for one, _ in _stats(pid)]
+
+
+def kill_session(leader: int) -> None:
+    """Kill a process that leads a session, and all of it. As long as one of them lives, no other process gets the session's id."""
+    for _ in range(_ROUNDS):
+        for pid, stat in process_stat.read_all().items():
+            if stat.session == leader:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def _stats(pid: int) -> Iterator[tuple[int, ProcessStat]]:

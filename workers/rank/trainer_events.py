@@ -15,6 +15,7 @@ from ..messages.event_buffer import Event, Spool
 from ..messages.rank_event import EXITED, LAST_LINE, ExitEvent, FailedEvent, RayWorkersFailedEvent
 from .last_line import LastLine
 from .log_pipe import GATHER_S, Lines, Logs
+from .process_tree import kill_session
 from .secret_mask import SecretMask, secrets_of
 from .trainer_process import TrainerProcess
 
@@ -75,6 +76,8 @@ class TrainerEvents:
         messages = create_task(self.read_messages(trainer))
         readers = [messages, *(create_task(self._read_log(trainer, stream)) for stream in trainer.logs)]
         status, unforked = await self._exit_status(trainer)
+        if status is None and trainer.pid is not None:
+            kill_session(trainer.pid)  # the fork server, which does that else, is gone
         trainer.gone.set()
         await asyncio.wait([messages], timeout=MESSAGES_S)
         _, late = await asyncio.wait(readers, timeout=REST_S)
@@ -92,7 +95,7 @@ class TrainerEvents:
     async def _exit_status(self, trainer: TrainerProcess) -> tuple[int | None, str | None]:
         """The trainer's exit code, or minus a signal's number, from the fork server; and why that could not fork it.
 
-        None and None: the server is gone, and so the trainer.
+        None and None: the server is gone, and with it the trainer, but not what that has started.
         """
         unforked = None
         while (lines := await trainer.replies.read()) is not None:

@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -197,17 +197,29 @@ def _recipe(
 
 
 def _check_tokens(tokens: Tokens | OwnSamples, model: ModelSpec) -> None:
-    """Check that the model's vocabulary has every token, and that every rank reads the same text. Raises `Refusal`."""
+    """Check that the model's vocabulary has every token, and that every rank has the same tokens of the same text. Raises `Refusal`."""
     model.check_vocab(tokens.vocab)
-    orders = [tokens.order] * dist.get_world_size()
-    dist.all_gather_object(orders, tokens.order)
-    different = [rank for rank, order in enumerate(orders) if order != orders[0]]
-    if different:
+    own = (tokens.order, tokens.sha256)
+    everyone = [own] * dist.get_world_size()
+    dist.all_gather_object(everyone, own)
+    if different := _unlike_first([order for order, _ in everyone]):
         raise Refusal(
             "data.source",
             f"ranks {different} read other data than rank 0.",
             "Give every node the same files (and, for python-stdlib, the same Python).",
         )
+    if different := _unlike_first(everyone):
+        raise Refusal(
+            "data.tokenizer",
+            f"ranks {different} have other tokens of the same text than rank 0.",
+            f"Give every node the same version of tokenizers, and delete {tokens.order.corpus}.json in the token cache of each: "
+            "then they make the tokens again.",
+        )
+
+
+def _unlike_first(values: Sequence[object]) -> list[int]:
+    """The ranks whose value differs from that of rank 0."""
+    return [rank for rank, value in enumerate(values) if value != values[0]]
 
 
 def _on_meta(architecture: Architecture) -> nn.Module:

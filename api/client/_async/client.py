@@ -150,9 +150,9 @@ class AsyncClient(
                 while archive.missing:
                     if on_upload is not None:
                         on_upload(archive.arrived, archive.bytes)
-                    number, last = archive.missing[0], len(archive.missing) == 1
+                    number = archive.missing[0]
                     content = await in_thread(partial(packed.part, number))
-                    archive = await self._send(requests.put_code_part(archive.id, number, content, last=last))
+                    archive = await self._send(requests.put_code_part(archive.id, number, content))
                 document = packed.named_in(document)
         return document
 
@@ -326,7 +326,7 @@ class AsyncClient(
                         params=call.given,
                         content=call.content,
                         headers=call.headers,
-                        timeout=call.timeout,
+                        timeout=call.timeout(self._http.timeout),
                     )
             except httpx2.TransportError as error:
                 self.url = find_url(self._given, self.url)

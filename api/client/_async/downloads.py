@@ -101,7 +101,7 @@ class AsyncDownloads(ABC):
                         self.url + call.path,
                         params=call.given,
                         headers={**call.headers, **headers},
-                        timeout=call.timeout,
+                        timeout=call.timeout(self._http.timeout),
                     ) as answer:
                         if answer.status_code == 416 and file is not None:
                             return await in_thread(file.finish)  # all of it has arrived

@@ -149,9 +149,9 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                 while archive.missing:
                     if on_upload is not None:
                         on_upload(archive.arrived, archive.bytes)
-                    number, last = archive.missing[0], len(archive.missing) == 1
+                    number = archive.missing[0]
                     content = in_thread(partial(packed.part, number))
-                    archive = self._send(requests.put_code_part(archive.id, number, content, last=last))
+                    archive = self._send(requests.put_code_part(archive.id, number, content))
                 document = packed.named_in(document)
         return document
 
@@ -325,7 +325,7 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
                         params=call.given,
                         content=call.content,
                         headers=call.headers,
-                        timeout=call.timeout,
+                        timeout=call.timeout(self._http.timeout),
                     )
             except httpx2.TransportError as error:
                 self.url = find_url(self._given, self.url)

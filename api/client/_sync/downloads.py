@@ -99,7 +99,7 @@ class Downloads(ABC):
                         self.url + call.path,
                         params=call.given,
                         headers={**call.headers, **headers},
-                        timeout=call.timeout,
+                        timeout=call.timeout(self._http.timeout),
                     ) as answer,
                 ):
                     if answer.status_code == 416 and file is not None:

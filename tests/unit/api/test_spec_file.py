@@ -10,6 +10,8 @@ from shardyard.api.client import requests
 from shardyard.api.errors import SpecFileMissing
 from shardyard.api.spec_document import parse
 from shardyard.api.spec_file import GivenSpec, absolute, load, read, text_of
+from shardyard.workers.data.corpus import sources
+from shardyard.workers.spec import DataSpec
 
 
 def test_paths_count_from_the_specs_folder(tmp_path: Path) -> None:
@@ -21,6 +23,23 @@ def test_paths_count_from_the_specs_folder(tmp_path: Path) -> None:
     assert train["data"] == {"files": [f"{tmp_path}/a.txt", "/b/*.txt"], "tokenizer": f"{tmp_path}/tok.json"}
     assert train["model"]["code"] == str(tmp_path)
     assert train["resume_from"] == f"{tmp_path}/old"
+
+
+def test_brackets_in_the_name_of_the_specs_folder_are_no_pattern(tmp_path: Path) -> None:
+    folder = tmp_path / "[proj]"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt", "part[1].txt"):
+        (folder / name).write_text(name)
+
+    def found(*names: object) -> list[str]:
+        given = {"train": {"data": {"source": "text", "files": [*names]}}}
+        data = DataSpec.model_validate(absolute(given, folder)["train"]["data"])
+        return [source.path.name for source in sources(data)]
+
+    assert found("?.txt") == found("./[ab].txt") == ["a.txt", "b.txt"]
+    assert found("part[1].txt", "a.txt") == ["part[1].txt", "a.txt"], "a name with brackets is a name first"
+    assert found(str(tmp_path / "?proj?" / "a.txt")) == ["a.txt"], "an absolute path is a pattern as it is"
+    assert absolute({"train": {"data": {"files": [3, None]}}}, folder) == {"train": {"data": {"files": [3, None]}}}
 
 
 def test_the_checkpoints_of_a_program_count_from_the_specs_folder(tmp_path: Path) -> None:

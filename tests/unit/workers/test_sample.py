@@ -66,13 +66,24 @@ def test_what_cannot_be_sampled_says_why(tmp_path: Path) -> None:
 
 
 def test_it_ends_with_the_document(tmp_path: Path) -> None:
-    """Every logit is the same, so that the likeliest token is the first one: the end of a text."""
-    save_model_checkpoint(tmp_path, 1)
-    writer = of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1))), str(words(tmp_path / "tokenizer.json", 200)))
-    for value in writer.model.parameters():
-        value.zero_()
+    """The likeliest token is the first one: the end of a text."""
+    writer = of_zeros(tmp_path, words(tmp_path / "tokenizer.json", 200))
     assert writer.tokenizer.end == 0
     assert writer.write("w7 w8", GREEDY) == ""
+
+
+def test_a_space_stands_between_the_prompt_and_the_first_word(tmp_path: Path) -> None:
+    """A SentencePiece tokenizer's space is a part of its words, and is dropped at the beginning of what is decoded."""
+    writer = of_zeros(tmp_path, spaced(tmp_path / "spaced.json"))
+    assert writer.write("b b", Draw(2, 0.0)) == " a a"
+    assert writer.write("", Draw(2, 0.0)) == "a a"
+
+
+def test_a_tokenizer_without_a_separator_needs_a_prompt(tmp_path: Path) -> None:
+    writer = of_zeros(tmp_path, spaced(tmp_path / "spaced.json", lines=False))
+    with pytest.raises(Refusal, match="no end of text and no token for a newline") as refused:
+        writer.write("", GREEDY)
+    assert (refused.value.field, "--prompt" in refused.value.remedy) == ("prompt", True)
 
 
 def test_a_mixture_chooses_by_its_trained_biases(tmp_path: Path) -> None:
@@ -141,3 +152,24 @@ def words(path: Path, count: int) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(path))
     return path
+
+
+def spaced(path: Path, lines: bool = True) -> Path:
+    """A tokenizer as SentencePiece's, of the words "a" and "b"; without `lines` a newline is no token, and there is no end of a text."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"\u2581a": 0, "\u2581b": 1}, unk_token="\u2581b"))
+    tokenizer.normalizer = None if lines else normalizers.Strip()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.save(str(path))
+    return path
+
+
+def of_zeros(folder: Path, tokenizer: Path) -> Writer:
+    """A model of which every logit is the same, so that the likeliest token is the first one."""
+    save_model_checkpoint(folder, 1)
+    writer = of_checkpoint(folder_at(str(checkpoint_path(folder, 1))), str(tokenizer))
+    for value in writer.model.parameters():
+        value.zero_()
+    return writer

@@ -1,7 +1,8 @@
 """Python imports this at the start of each process of a program: it lets Shardyard see where the process is, and why it failed.
 
-It does six things, and changes nothing else in the program:
+It does seven things, and changes nothing else in the program:
 
+- A line that the program prints is one write: ranks of one command share its standard output, where their lines would mix.
 - An exception that ends the process is reported, with its traceback.
 - `import shardyard` works in an environment that lacks it, for `shardyard.log` in Python 3.11 or newer; others are named as the reason.
 - In a process that has joined a torch.distributed group, a thread reports all stacks and what torch's flight recorders have, when asked.
@@ -53,6 +54,7 @@ REPORT_S = 2.0
 
 def begin(name: str) -> None:
     """Report to the socket of this name. Empty: report nothing, as a user's command beside the rank does."""
+    _write_whole_lines()
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != HERE]
     _import_own_sitecustomize()
     sys.meta_path.append(_ThisPackage())
@@ -69,6 +71,15 @@ def begin(name: str) -> None:
     if role == "driver":
         _begin_to_report(name, {"driver": True})
         _log_train_reports()
+
+
+def _write_whole_lines() -> None:
+    """Write each line at once, and no part of it before. `PYTHONUNBUFFERED`, which programs have, writes each argument of `print` alone."""
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+    for stream in streams:
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or not Python's own
+            if stream.write_through and not stream.isatty():
+                stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def _let_late_threads_end() -> None:

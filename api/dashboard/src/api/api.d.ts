@@ -4255,7 +4255,7 @@ export interface components {
             readonly device: string;
             /**
              * Devices
-             * @description Devices that it had, with those of hot spares; on one machine: of that machine.
+             * @description Devices that it had, with those of hot spares; on one machine: the most that it had there.
              */
             readonly devices: number;
             /**
@@ -4275,7 +4275,7 @@ export interface components {
             readonly outcome: string | null;
             /**
              * Device S
-             * @description Device-seconds within the range.
+             * @description Device-seconds within the range: `devices` for the whole time.
              */
             readonly device_s: number;
         };
@@ -15391,7 +15391,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters; `profile_rank_unknown`: no such rank */
+            /** @description `invalid_request`: invalid parameters; `profile_rank_unknown`: no such rank; `profile_not_possible`: no such profile of this job */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;

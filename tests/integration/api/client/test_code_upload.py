@@ -1,14 +1,23 @@
 """A folder of code from a real client to a real server: after a cut the upload continues, into a folder or a bucket."""
 
 import asyncio
+import errno
 import os
 import resource
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from harness.patience import PATIENCE_S
 
-from shardyard.api.client import AsyncClient, Client
-from shardyard.api.client.transport import Unreachable
+from shardyard.api.client import ApiError, AsyncClient, Client
+from shardyard.api.client.transport import Call, Unreachable
+from shardyard.service.errors import CodeStorageFailed
+from shardyard.service.jobs import code_archives
+from shardyard.service.jobs.code_archives import CodeStorage
 from shardyard.service.schemas.code import CodeArchive
 from shardyard.workers.code_archive import MANIFEST, PART_BYTES, part_name
 from shardyard.workers.program.program import Code
@@ -69,6 +78,70 @@ def test_an_upload_that_was_cut_off_continues(size: int, plane: Plane, tmp_path:
     assert unpacked(plane, archive, tmp_path / "cache") == {"train.py", "big.bin"}
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 160 << 10, f"{grown >> 10} MiB"
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "error"),
+    [
+        pytest.param(code_archives, "_after_a_part", CodeStorageFailed("No answer within 600 s."), id="begin"),
+        pytest.param(CodeStorage, "do", TimeoutError(errno.ETIMEDOUT, "No answer within 600 s"), id="part"),
+    ],
+)
+def test_storage_that_does_not_answer_is_named(
+    place: object, name: str, error: Exception, plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server asks a bucket for minutes before it has failed: longer than other answers take."""
+
+    async def failing(*_: object) -> None:
+        await asyncio.sleep(0.5)
+        raise error
+
+    monkeypatch.setattr(place, name, failing)
+    with_random_bytes(tmp_path / "code", 5 << 20)
+    with Client(plane.url, timeout_s=0.1) as client, pytest.raises(ApiError, match="No answer within") as refused:
+        client.submit(spec(tmp_path / "code"))
+    assert refused.value.code == "code_storage_failed"
+
+
+@pytest.fixture
+def slow_line() -> Iterator[str]:
+    """The address of a server to which a body takes long, and which then answers at once."""
+    ended = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as sent:
+            size = 0
+            while (line := sent.readline()) not in (b"\r\n", b""):
+                if line.lower().startswith(b"content-length:"):
+                    size = int(line.partition(b":")[2])
+            ended.wait(0.75)
+            sent.read(size)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\n12345")
+
+    def accept() -> None:
+        while not ended.is_set():
+            with suppress(TimeoutError):
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        ended.set()
+        thread.join(PATIENCE_S)
+
+
+def test_a_body_may_take_longer_than_an_answer(slow_line: str) -> None:
+    call = Call("POST", "/v1/jobs", int, content=bytes(16 << 20))
+    with Client(slow_line, token="a" * 40, timeout_s=0.5) as client:
+        assert client._send(call) == 12345
+
+    async def sent() -> int:
+        async with AsyncClient(slow_line, token="a" * 40, timeout_s=0.5) as client:
+            return await client._send(call)
+
+    assert asyncio.run(sent()) == 12345
 
 
 def test_code_goes_to_a_bucket_as_well(prefix: str, plane: Plane, tmp_path: Path) -> None:

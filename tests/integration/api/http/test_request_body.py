@@ -18,6 +18,18 @@ async def test_ten_megabytes_are_refused(api: httpx2.AsyncClient) -> None:
     assert await stored(api) == []
 
 
+async def test_the_remedy_for_a_large_body_is_of_a_spec_only_for_specs(api: httpx2.AsyncClient) -> None:
+    body = json.dumps({"value": "x" * (1 << 20)}).encode()
+    for method, path in (("PUT", "/v1/secrets/a"), ("PATCH", "/v1/jobs/a")):
+        answer = await api.request(method, path, content=body, headers={"Content-Type": "application/json"})
+        [found] = problem(answer, 413, "spec_too_large")["errors"]
+        assert found["remedy"] == "Send a smaller body."
+    for path in ("/v1/jobs", "/v1/jobs/preview", "/v1/jobs/advice", "/v1/sweeps"):
+        answer = await api.post(path, content=body, headers={"Content-Type": "application/json"})
+        [found] = problem(answer, 413, "spec_too_large")["errors"]
+        assert "train.data.files" in found["remedy"]
+
+
 async def test_an_endless_body_is_not_read_to_its_end(api: httpx2.AsyncClient) -> None:
     read = 0
 

@@ -41,6 +41,11 @@ def test_a_node_is_cordoned_and_uncordoned(client: Client) -> None:
     assert (reported.node, reported.ended_by) == ("n1", "local")
 
 
+def test_a_request_that_is_repeated_makes_no_second_cordon(client: Client) -> None:
+    again = [client.cordon("n1", seconds=3600, message="a fan").cordon for _ in range(2)][1]
+    assert client.cordons() == [again]
+
+
 @pytest.mark.parametrize(
     ("node", "options", "code", "field"),
     [

@@ -63,6 +63,13 @@ def test_refused_profiles(
     assert error["field"] == field and error["message"] and error["remedy"]
 
 
+def test_a_kind_that_the_job_cannot_have_is_a_described_refusal(running: tuple[str, Gang], plane: Plane) -> None:
+    answer = ask("POST", f"{plane.url}/v1/jobs/{running[0]}/profiles", json={"rank": 1, "kind": "memory"})
+    problem(answer, 422, "profile_not_possible")
+    answers = plane.app.openapi()["paths"]["/v1/jobs/{job}/profiles"]["post"]["responses"]
+    assert "`profile_not_possible`" in answers["422"]["description"]
+
+
 def test_jobs_that_do_not_run_have_none(client: Client) -> None:
     job = client.submit(SPEC).id
     for name, code in ((job, "job_not_running"), ("absent", "job_not_found")):

@@ -208,6 +208,23 @@ async def test_what_ran_on_a_node_and_when(store: Store, settings: Settings, pla
     assert (second.outcome, second.device_s) == ("succeeded", pytest.approx(300.0, abs=0.2))
 
 
+async def test_of_a_share_that_grows_the_larger_one_is_kept(
+    store: Store, settings: Settings, placed: tuple[Job, Lease]
+) -> None:
+    """Ray moves the part on a lost node to one where the gang is."""
+    job, _ = placed
+    now = time.time()
+    four, eight = [share(job.id, gpu=4, cpu=1)], [share(job.id, gpu=8, cpu=1)]
+    a, b = node("a", gpu=8, gangs=four), node("b", gpu=8, gangs=four)
+    await seen(store, [a, b], now - 3000)
+    for at, gangs in ((2990, eight), (2980, four), (2970, [share(job.id, gpu=6, cpu=1)]), (10, [])):
+        await seen(store, [node("b", gpu=8, gangs=gangs)], now - at)
+    (first,) = (await cluster.past_attempts(store, settings, HOUR, node="b")).items
+    assert (first.devices, first.device_s) == (8.0, pytest.approx(8 * 2990.0))
+    (lost,) = (await cluster.past_attempts(store, settings, HOUR, node="a")).items
+    assert (lost.devices, lost.device_s) == (4.0, pytest.approx(4 * 10.0))
+
+
 async def test_a_gang_that_comes_back_to_a_node_is_on_it_again(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:

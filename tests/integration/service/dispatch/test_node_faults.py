@@ -313,6 +313,34 @@ async def test_cordons_by_hand(store: Store, settings: Settings, faulty: Faulty)
         await nodes.cordon(store, settings, "node-abc", None, "", "ann")
 
 
+@POSTGRESQL_IN_FULL
+async def test_of_nodes_of_a_name_the_living_one_is_cordoned_or_the_one_that_was_seen_last(
+    store: Store, settings: Settings
+) -> None:
+    """A restart of Ray gives a machine another id, and the one before stays listed."""
+    same = {**NODE, "host": "gpu-17", "memory_bytes": 1}
+    now = time.time()
+    lost = [{**same, "id": f"node-abc{age}", "alive": False, "seen_at": now - age} for age in (30, 10, 20)]
+    living = {**same, "id": "node-abc9", "seen_at": now}
+    other = {**living, "id": "node-abc8"}
+    for rows, found in (([*lost, living], "node-abc9"), (lost, "node-abc10")):
+        async with store.write() as tx:
+            await node_rows.replace(tx, rows)
+        for wanted in ("gpu-17", "node-abc"):
+            assert (await nodes.cordon(store, settings, wanted, None, "", "ann")).id == found
+    async with store.write() as tx:
+        await node_rows.replace(tx, [*lost, living, other])
+    for wanted in ("gpu-17", "node-abc"):
+        with pytest.raises(AmbiguousNode) as refusal:
+            await nodes.cordon(store, settings, wanted, None, "", "ann")
+        assert refusal.value.remedy == "Give an id: node-abc8, node-abc9."
+    assert (await nodes.cordon(store, settings, "node-abc30", None, "", "ann")).id == "node-abc30"
+    async with store.write() as tx:  # the other one is of a cluster that is gone, as after a new name
+        await node_rows.replace(tx, [living])
+        await node_rows.replace(tx, [{**other, "seen_at": now - 2 * 86_400}], "before")
+    assert (await nodes.cordon(store, settings, "gpu-17", None, "", "ann")).id == "node-abc9"
+
+
 async def test_both_of_the_last_two_are_never_cordoned_at_once(
     store: Store, database_url: str, settings: Settings, submit: Submit
 ) -> None:

@@ -169,6 +169,22 @@ async def test_the_device_time_of_a_removed_job_stays_its_users_for_eight_days(
         assert (await tx.execute(rows_left)).scalars().all() == [4, 5, 6]
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_job_with_a_storage_of_its_own_loses_its_files_in_the_services_too(
+    store: Store, settings: Settings, submit: Submit, tmp_path: Path
+) -> None:
+    """Such as the results of Ray Train, which its program writes to the service's storage."""
+    own = tmp_path / "own"
+    job = await cancel(store, (await submit(checkpoint={"uri": str(own)})).id, "tester")
+    save_checkpoint(own / job.id, 10)
+    results = folder(settings, job) / "ray_results"
+    results.mkdir(parents=True)
+    (results / "result.json").touch()
+    await delete(store, job.id, "ada")
+    await retention.sweep(store, at_once(settings))
+    assert await counted(store, job.id) == {} and are_gone(own / job.id, folder(settings, job))
+
+
 @POSTGRESQL_IN_FULL
 async def test_a_sweep_opens_each_storage_once(
     store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch

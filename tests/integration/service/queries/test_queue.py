@@ -61,14 +61,36 @@ async def test_waiting_jobs_are_read_in_order_with_their_reasons(
 async def test_a_job_that_was_placed_waits_since_its_last_attempt_ended(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
+    """Its next attempt has a time only as long as that is to come."""
     job, _ = placed
+    later = float(round(time.time()) + 3600)
     async with store.write() as tx:
         await attempts.end(tx, job.id, 1, "node_lost", 5000.0)
-        await job_rows.set_columns(tx, job.id, {"state": "queued", "retry_at": 6000.0})
+        await job_rows.set_columns(tx, job.id, {"state": "queued", "retry_at": later})
     (one,) = (await queue.waiting(store)).items
     assert one.retry_at is not None
-    assert (one.since.timestamp(), one.retry_at.timestamp(), one.attempt) == (5000.0, 6000.0, 1)
+    assert (one.since.timestamp(), one.retry_at.timestamp(), one.attempt) == (5000.0, later, 1)
     assert (await queue.running(store)).items == []
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, job.id, {"retry_at": 6000.0})
+    (one,) = (await queue.waiting(store)).items
+    assert one.retry_at is None
+
+
+@POSTGRESQL_IN_FULL
+async def test_places_go_on_beyond_the_jobs_that_are_counted(
+    store: Store, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_rows, "MOST_COUNTED", 2)
+    for _ in range(5):
+        await submit()
+    places, after = [], None
+    while not places or after is not None:
+        page = await queue.waiting(store, after=after, limit=2)
+        assert page.total == 2
+        places += [one.position for one in page.items]
+        after = page.next
+    assert places == [1, 2, 3, 4, 5]
 
 
 @POSTGRESQL_IN_FULL

@@ -1,6 +1,7 @@
 """What each rank did lately, from a gang's word to an answer: bounded per job, and never over 300 kB at once."""
 
 import random
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
 
@@ -9,10 +10,15 @@ from harness.rank_metrics import rank_metrics_of
 from pydantic_core import to_json
 
 from shardyard.service.dispatch.event_ingest import ingest
+from shardyard.service.jobs.pause import pause
+from shardyard.service.jobs.reshard import reshard
+from shardyard.service.jobs.submit import cancel
 from shardyard.service.queries import live_tail, ranks
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.live_tail import Scope
+from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
 from shardyard.service.store import rank_samples
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -22,6 +28,7 @@ from shardyard.workers.messages.event import RankMetricsEvent, read
 
 from ..conftest import Submit
 from ..gang_events import event_batch, state, step
+from ..traced_gang import TracedGang
 
 MOST_BYTES = 300_000
 
@@ -54,6 +61,23 @@ async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Sto
         await ingest(store, lease, 1, events[:cut])
     page = await ranks.samples(store, job.id)
     assert [one.slow.rank if one.slow else None for one in page.items] == [1, 1, 1, None, None]
+
+
+@pytest.mark.parametrize("then", [None, pause, cancel])
+async def test_samples_of_a_gang_that_ends_for_another_layout_have_none(
+    store: Store, settings: Settings, gang: TracedGang, then: Callable[..., Awaitable[Job]] | None
+) -> None:
+    """Its job has the next layout already, here of as many ranks."""
+    sample = ("rank_metrics", rank_metrics_of(2))
+    await gang.emit(sample)
+    spec = gang.job.spec | {"train": gang.job.spec["train"] | {"layout": {"tensor": 2}}}
+    await reshard(store, settings, gang.job.id, JobSpec.model_validate(spec), "tester")
+    if then is not None:
+        await then(store, gang.job.id, "tester")
+    await gang.emit(sample)
+    later, first = (await ranks.samples(store, gang.job.id)).items
+    assert first.axes == {"pipeline": 1, "data": 2, "context": 1, "tensor": 1}
+    assert (later.axes, later.parts) == (None, None)
 
 
 async def test_what_is_no_sample_is_reported_as_an_incident(store: Store, placed: tuple[Job, Lease]) -> None:

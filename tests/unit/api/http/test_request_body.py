@@ -28,10 +28,10 @@ async def test_a_body_has_more_time_for_what_has_arrived_of_it() -> None:
     request: Any = Sent(b"a" * 60, b"b" * 40)
     async with asyncio.timeout(PATIENCE_S) as limit:
         before = limit.when()
-        assert await request_body._read(request, 100, limit) == b"a" * 60 + b"b" * 40
+        assert await request_body._read(request, 100, limit, "") == b"a" * 60 + b"b" * 40
         assert before is not None and limit.when() == pytest.approx(before + 100 / request_body.LEAST_BYTES)
         with pytest.raises(SpecTooLarge):
-            await request_body._read(Sent(b"a" * 1000), 100, limit)  # type: ignore[arg-type]
+            await request_body._read(Sent(b"a" * 1000), 100, limit, "")  # type: ignore[arg-type]
         assert limit.when() == pytest.approx(before + 200 / request_body.LEAST_BYTES), "of what is kept"
 
 

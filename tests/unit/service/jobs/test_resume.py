@@ -57,6 +57,17 @@ def test_a_model_with_other_heads_is_refused_whatever_its_data(tmp_path: Path) -
     assert refused.value.field == "train.model.heads"
 
 
+def test_longer_sequences_than_learned_positions_are_refused_though_the_data_restart(tmp_path: Path) -> None:
+    gpt2 = {"model": {"family": "gpt2", "preset": "nano"}, "resume_data": "restart"}
+    saved = spec(**gpt2).architecture(vocab=256)
+    assert saved is not None
+    write(folder_at(tmp_path), Manifest(4, {"data": {}, "model": saved.model_dump()}, {}, {}))
+    check_resumed(spec(**gpt2, data={"seq_len": 1024}), str(tmp_path), None, local_files=True)
+    with pytest.raises(ResumeMismatch, match="has 1024 learned positions, not 2048") as refused:
+        check_resumed(spec(**gpt2, data={"seq_len": 2048}), str(tmp_path), None, local_files=True)
+    assert refused.value.field == "train.data.seq_len"
+
+
 def test_another_tokenizer_is_seen_where_one_of_them_is_bytes(tmp_path: Path) -> None:
     order = SampleOrder("text", "a digest", 256, 0.05, 0)
     write(folder_at(tmp_path), Manifest(4, {"data": Position(order, 8).state(4)}, {}, {}))

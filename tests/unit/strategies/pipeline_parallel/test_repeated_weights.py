@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from shardyard.strategies.layout import Refusal
-from shardyard.strategies.pipeline_parallel.repeated_weights import explained
+from shardyard.strategies.pipeline_parallel.repeated_weights import check_graph, explained
 
 #: Where a stage uses its shared weight.
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
@@ -84,3 +84,12 @@ def test_other_errors_and_whole_passes_are_as_they_are() -> None:
         with pytest.raises(RuntimeError, match="a second time") as raised, explained(nn.Linear(1, 1), groups, "zb-h1"):
             raise RuntimeError("Trying to backward through the graph a second time")
         assert not isinstance(raised.value, Refusal)
+
+
+def test_a_result_of_weights_alone_is_refused_by_the_name_of_one() -> None:
+    stage, x = Stage(()), torch.ones(2, 4, requires_grad=True)
+    check_graph(stage, (stage(x), x, torch.ones(2), stage.norm.weight.detach().tanh()), (x,), "zb-h1")
+    check_graph(stage, (stage(x) + stage.head.weight.sum(),), (x,), "zb-h1")
+    with pytest.raises(Refusal, match=r"zb-h1 splits .*: on norm\.weight of Stage") as refused:
+        check_graph(stage, (stage(x), stage.norm.weight.tanh()), (x,), "zb-h1")
+    assert refused.value.field == "layout.schedule"

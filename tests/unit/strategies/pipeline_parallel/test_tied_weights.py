@@ -5,8 +5,11 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch import nn
 
-from shardyard.strategies.pipeline_parallel.tied_weights import TiedWeights
+from shardyard.strategies.layout import Layout
+from shardyard.strategies.param_shard import Tie, note_ties
+from shardyard.strategies.pipeline_parallel.tied_weights import TiedWeights, held_by_several
 
 
 def tied(gradient: torch.Tensor, device: str) -> tuple[TiedWeights, Any]:
@@ -38,3 +41,11 @@ def test_one_on_the_device_is_sent_without_a_copy(monkeypatch: pytest.MonkeyPatc
     weights, shard = tied(gradient, "cpu")
     weights.reduce()
     assert shard.gradient is gradient and gradient.tolist() == [2.0, 2.0]
+
+
+def test_a_frozen_weight_has_no_gradient_that_several_ranks_add_up() -> None:
+    part, layout = nn.Embedding(2, 2), Layout(pipeline=2)
+    note_ties(part, {"weight": Tie("embed.weight", (0, 1), 0)})
+    assert held_by_several([part], layout) == {"embed.weight": [0, 1]}
+    part.weight.requires_grad_(False)
+    assert held_by_several([part], layout) == {}

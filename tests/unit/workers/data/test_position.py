@@ -94,5 +94,9 @@ def test_only_what_is_resumed_restarts_its_data() -> None:
 
 def test_packed_bytes_are_other_tokens_than_joined_ones() -> None:
     given = {"steps": 1, "global_batch": 4, "seed": 7, "data": {"seq_len": 32, "documents": "packed"}}
-    with pytest.raises(Refusal, match="trained with another tokenizer"):
-        refuse_other_order(Position(ORDER, 4).state(3), known_order(TrainSpec.model_validate(given)))
+    joined, packed = Position(ORDER, 4).state(3), known_order(TrainSpec.model_validate(given))
+    with pytest.raises(Refusal, match="trained with joined, not packed") as refused:
+        refuse_other_order(joined, packed)
+    assert (refused.value.field, "Set data.documents to joined; or" in refused.value.remedy) == ("data.documents", True)
+    with pytest.raises(Refusal, match="trained with packed, not joined"):
+        refuse_other_order(packed, joined)

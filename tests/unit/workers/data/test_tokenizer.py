@@ -1,3 +1,4 @@
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,17 @@ def test_texts_end_as_in_the_training_that_is_continued(tmp_path: Path) -> None:
     continued, other = (load_tokenizer(spec, lambda digest=digest: digest) for digest in (before.digest, "another"))  # type: ignore[misc]
     assert (continued.end, continued.separator.tolist(), continued.digest) == (0, [0], before.digest)
     assert (other.end, other.digest) == (1, load_tokenizer(spec).digest)
+
+
+def test_dropout_is_switched_off_and_what_was_drawn_with_it_is_not_believed(tmp_path: Path) -> None:
+    """Else each node would train on other tokens. A training of an older version continues with those in its cache."""
+    path = tmp_path / "tokenizer.json"
+    Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2, "</s>": 3}, [("a", "b")], dropout=0.5)).save(str(path))
+    spec, before = DataSpec(tokenizer=str(path)), hashlib.sha256(path.read_bytes()).hexdigest()
+    tokenizer = load_tokenizer(spec)
+    assert [ids.tolist() for ids in tokenizer.encode(["ab" * 99])] == [[2] * 99]
+    assert load_tokenizer(spec, lambda: before).digest == before != tokenizer.digest
+    assert load_tokenizer(spec, lambda: tokenizer.digest).digest == tokenizer.digest
 
 
 def test_storage_that_cannot_say_it_is_no_invalid_tokenizer(tmp_path: Path) -> None:

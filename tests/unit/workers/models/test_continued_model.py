@@ -17,6 +17,17 @@ def test_other_heads_of_equal_shapes_are_refused(name: str) -> None:
     assert refused.value.field == f"model.{name}" and str(getattr(other, name)) in refused.value.remedy
 
 
+@pytest.mark.parametrize("here", [1024, 2048])
+def test_another_number_of_learned_positions_is_refused(here: int) -> None:
+    """The table's length is that of the longest sequence. Families with rotary positions have no table."""
+    gpt2 = Architecture.model_validate(PRESETS["gpt2"]["nano"])
+    saved = gpt2.model_copy(update={"max_seq_len": 3072 - here}).model_dump()
+    with pytest.raises(Refusal, match=f"has {3072 - here} learned positions, not {here}") as refused:
+        refuse_other_heads(saved, gpt2.model_copy(update={"max_seq_len": here}))
+    assert refused.value.field == "data.seq_len" and f"Set data.seq_len to {3072 - here}, " in refused.value.remedy
+    refuse_other_heads(HERE.model_copy(update={"max_seq_len": 4096}).model_dump(), HERE)
+
+
 def test_what_is_not_known_is_not_refused() -> None:
     """A checkpoint of an older version, and modules of the user's own, name no architecture, or not all of its numbers."""
     for saved, here in ((None, HERE), (HERE.model_dump(), None), ({"layers": 4}, HERE), (HERE.model_dump(), HERE)):

@@ -4,6 +4,7 @@ import ast
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,15 @@ def test_the_jobs_own_variables_win_over_defaults_and_not_over_the_rank() -> Non
     assert env["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/bin"]
     assert env["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert environment(of_rank(PROGRAM, COORDS), ["name"], None, base)["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_a_line_is_one_write_so_that_ranks_that_share_their_output_do_not_mix_theirs() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # which has a message for each write
+    env = environment({}, [""], None, os.environ)
+    script = "import sys; print('a', 'b'); print('c', end=''); print('d', 'e', file=sys.stderr)"
+    with ours, theirs:
+        subprocess.run([sys.executable, "-c", script], env=env, stdout=theirs, stderr=theirs, check=True, timeout=60)
+        assert {ours.recv(100) for _ in range(3)} == {b"a b\n", b"d e\n", b"c"}
 
 
 def test_a_virtual_environment_takes_the_place_of_this_one() -> None:

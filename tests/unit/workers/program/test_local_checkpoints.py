@@ -12,6 +12,7 @@ from shardyard.workers.checkpoint.program_files import sources, write_part
 from shardyard.workers.checkpoint.retention import complete, folder, step_of
 from shardyard.workers.program import local_checkpoints
 from shardyard.workers.program.local_checkpoints import answer
+from shardyard.workers.program.report_socket import LOCAL
 from shardyard.workers.storage.open_folder import folder_at
 
 #: What a rank that its launcher started does: part of a step, in a process.
@@ -21,6 +22,14 @@ RANK = "import os, shardyard, pathlib; n = os.environ['RANK']; pathlib.Path(n).w
 def rank(number: int, root: Path, restart: int = 0, shell: tuple[str, ...] = (), **more: str) -> None:
     env = os.environ | {"RANK": str(number), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": str(restart)} | more
     subprocess.run([*shell, sys.executable, "-c", RANK], cwd=root, env=env, check=True, timeout=PATIENCE_S)
+
+
+def started(number: int, root: Path) -> "subprocess.Popen[str]":
+    """A rank that no launcher counts. It saves when it may read something."""
+    env = {key: value for key, value in os.environ.items() if key not in ("TORCHELASTIC_RESTART_COUNT", LOCAL)}
+    env |= {"RANK": str(number), "WORLD_SIZE": "2"}
+    command = [sys.executable, "-c", f"import sys; sys.stdin.read(); {RANK}"]
+    return subprocess.Popen(command, cwd=root, env=env, stdin=subprocess.PIPE, text=True)
 
 
 def test_ranks_of_one_launcher_complete_a_step_together(tmp_path: Path) -> None:
@@ -67,6 +76,18 @@ def test_a_launcher_with_the_id_of_an_earlier_one_is_of_another_run(
     assert not complete(folder_at(str(where)))
     save(0)
     assert complete(folder_at(str(where)))
+
+
+def test_a_parent_that_starts_its_ranks_again_completes_no_step_of_the_start_before(tmp_path: Path) -> None:
+    """Such as a script that starts each by itself until they succeed: they have the same parent, and no launcher counts their starts."""
+    root = folder_at(str(tmp_path / "checkpoints"))
+    with started(1, tmp_path) as first:
+        first.communicate("saves", PATIENCE_S)
+    with started(0, tmp_path) as zero, started(1, tmp_path) as one:
+        zero.communicate("saves", PATIENCE_S)
+        assert not complete(root)
+        one.communicate("saves", PATIENCE_S)
+    assert [step_of(path) for path in complete(root)] == [5]
 
 
 def test_ranks_of_several_nodes_do_not_save_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
 import asyncio
+import contextlib
 import json
 import os
+import signal
 import socket
+from asyncio.subprocess import PIPE, create_subprocess_exec
 from typing import cast
 
 import pytest
@@ -11,6 +14,7 @@ from harness.virtual_time import VirtualLoop, run_virtually
 
 from shardyard.workers.messages.event import to_json
 from shardyard.workers.messages.rank_event import EXITED, FailedEvent
+from shardyard.workers.process_stat import state_of
 from shardyard.workers.rank import trainer_events
 from shardyard.workers.rank.actor import Rank
 from shardyard.workers.rank.secret_mask import SecretMask
@@ -160,7 +164,7 @@ def test_secrets_in_the_errors_of_ray_trains_workers_are_hidden() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replies", "unforked"), [([{"failed": "Cannot allocate memory"}], "Cannot allocate memory"), ([{"pid": 7}], None)]
+    ("replies", "unforked"), [([{"failed": "Cannot allocate memory"}], "Cannot allocate memory"), ([], None)]
 )
 async def test_the_exit_of_a_trainer_has_the_reason_why_it_was_not_forked(
     replies: list[dict[str, object]], unforked: str | None
@@ -176,3 +180,23 @@ async def test_the_exit_of_a_trainer_has_the_reason_why_it_was_not_forked(
     [event] = events.spool.take(0)
     data = event["data"]
     assert (event["kind"], data["status"], data.get("unforked")) == ("exit", None, unforked)
+
+
+async def test_what_a_trainer_has_started_ends_with_a_fork_server_that_was_killed() -> None:
+    """The trainer dies with the server, and its program does not."""
+    leader = await create_subprocess_exec("sh", "-c", "sleep 600 & echo $!; wait", stdout=PIPE, start_new_session=True)
+    assert leader.stdout is not None
+    program = int(await leader.stdout.readline())
+    try:
+        with trainer_process() as (trainer, ends):
+            ends.fork_server.sendall(json.dumps({"pid": leader.pid}).encode() + b"\n")
+            for each in (ends.stdout, ends.stderr, ends.fork_server, ends.control):
+                each.close()
+            async with asyncio.timeout(PATIENCE_S):
+                await TrainerEvents().follow(trainer, 1)
+                assert await leader.wait() == -signal.SIGKILL
+                while state_of(program) not in (None, "Z", "X"):  # noqa: ASYNC110  # another process ends
+                    await asyncio.sleep(0.01)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader.pid, signal.SIGKILL)

@@ -3,7 +3,9 @@
 import hashlib
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,11 +17,11 @@ from shardyard.strategies.layout import Refusal
 from shardyard.strategies.mesh import make_mesh
 from shardyard.workers.checkpoint.manifest import Manifest, encoded
 from shardyard.workers.data import token_cache
-from shardyard.workers.data.dataset import Tokens
+from shardyard.workers.data.dataset import Tokens, open_tokens
 from shardyard.workers.model_spec import ModelSpec
-from shardyard.workers.spec import Run, TrainSpec
+from shardyard.workers.spec import DataSpec, Run, TrainSpec
 from shardyard.workers.storage.local_folder import LocalFolder
-from shardyard.workers.trainer.build import _imported, _opened, allocate
+from shardyard.workers.trainer.build import _check_tokens, _imported, _opened, allocate
 from shardyard.workers.trainer.heartbeat import Heartbeat
 
 
@@ -81,6 +83,40 @@ def test_texts_end_as_in_the_checkpoint_that_is_continued(
     tokens = _opened(run.model_copy(update={"resume": str(tmp_path / "other") if resumed else None}), lambda: None)
     assert isinstance(tokens, Tokens) and tokens.held_out[-1] == end
     assert (tokens.order.tokenizer == digest) == (end == 0)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "field", "says"),
+    [
+        ({"sha256": "other"}, "data.tokenizer", r"ranks \[1\] have other tokens of the same text"),
+        ({"order": {"seed": 1}, "sha256": "other"}, "data.source", r"ranks \[1\] read other data"),
+        ({}, None, ""),
+    ],
+    ids=["tokens", "text", "none"],
+)
+def test_ranks_with_other_tokens_are_refused(
+    theirs: dict[str, Any], field: str | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of the same text: a token cache of their node was made by another version of the tokenizers library."""
+    (tmp_path / "corpus.txt").write_text("a line of the corpus\n" * 400)
+    data = DataSpec(source="text", files=[str(tmp_path / "corpus.txt")], seq_len=16)
+    tokens = open_tokens(data, tmp_path / "cache", seed=0, global_batch=2)
+    description = (tmp_path / "cache" / f"{tokens.order.corpus}.json").read_text()
+    assert tokens.sha256 and f'"{tokens.sha256}"' in description
+    peer = (replace(tokens.order, **theirs.get("order", {})), theirs.get("sha256", tokens.sha256))
+
+    def gathered(everyone: list[object], own: object) -> None:
+        everyone[:] = [own, peer]
+
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "all_gather_object", gathered)
+    if field is None:
+        _check_tokens(tokens, ModelSpec())
+        return
+    with pytest.raises(Refusal, match=says) as refused:
+        _check_tokens(tokens, ModelSpec())
+    assert refused.value.field == field
+    assert field == "data.source" or f"{tokens.order.corpus}.json" in refused.value.remedy
 
 
 @pytest.mark.parametrize("trained", [True, False])

@@ -1,6 +1,7 @@
 """The journal over a store in memory: how much it keeps and reads, and what a successor finds whatever line death came at."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,6 +126,14 @@ async def test_no_caller_waits_for_what_is_deleted(store: "Store") -> None:
         await next_write
         await second.close()
     assert not store.entries
+
+
+async def test_it_rests_in_proportion_to_what_encoding_the_state_takes(store: "Store") -> None:
+    """Each write encodes the state of all ranks on the event loop that also serves them."""
+    journal, took, began = Journal(GANG, Spool(1 << 24), lambda: (time.sleep(0.02), b"")[1]), 0.02, time.monotonic()
+    await journal.recall()
+    await journal.settled()
+    assert journal._write_at >= began + took + 4 * took
 
 
 async def lives_of_two_supervisors(shown: list[int], acknowledged: list[int]) -> None:
