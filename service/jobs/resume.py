@@ -15,7 +15,7 @@ from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.manifest import MANIFEST, Manifest, read
 from ...workers.checkpoint.retention import complete, newest, step_of
 from ...workers.data.position import known_order, refuse_other_order
-from ...workers.models.continued_model import refuse_other_heads
+from ...workers.models.continued_model import refuse_other_model
 from ...workers.spec import TrainSpec
 from ...workers.storage.errors import StorageError
 from ...workers.storage.folder import Folder
@@ -113,7 +113,7 @@ def check_resumed(train: TrainSpec, resume: str, source: TrainSpec | None, local
             remedy=f"Set it to more than {manifest.step}.",
         )
     if manifest is not None and train.model.from_ is None:  # only the trainers see the folder of a published model
-        _refuse(lambda: refuse_other_heads(manifest.training.get("model"), train.architecture(vocab=256)))
+        _refuse(lambda: refuse_other_model(manifest.training.get("model"), train.architecture(vocab=256)))
     if train.resume_data == "restart":
         return
     order = manifest.training.get("data", {}) if manifest else known_order(source) if source else {}

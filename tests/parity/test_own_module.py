@@ -452,9 +452,7 @@ LAYOUTS: list[dict[str, Any]] = [
 def test_equals_one_process(layout: Any, own: Make, root: Path, make_spec: Make, one_process: Make) -> None:
     spec = make_spec(layout, model=own(width=10))
     found, expected = train(spec, root), one_process(spec)
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    assert_same(found, expected)
 
 
 def test_dropout_draws_the_same_after_a_resume(own: Make, root: Path, make_spec: Make) -> None:
@@ -496,9 +494,7 @@ def test_stages_send_gradients_of_any_strides(
     """A schedule that splits the backward pass sends what the gradient of the inputs alone is."""
     spec = make_spec({"pipeline": 2, "schedule": schedule, "micro_batch": 2}, model=own("Permuting"))
     found, expected = train(spec, root), one_process(spec)
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    assert_same(found, expected)
 
 
 @pytest.mark.full
@@ -508,9 +504,7 @@ def test_a_weight_on_every_stage_has_a_split_backward_pass_where_it_has_one_plac
     layout = {"pipeline": {"stages": 2, "blocks": [2, 2]}, "schedule": "zb-h1", "micro_batch": 2}
     spec = make_spec(layout, model=own("Finished"))
     found, expected = train(spec, root), one_process(spec)
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    assert_same(found, expected)
     spec = make_spec(layout, model=own("Finished", twice=True))
     with pytest.raises(RuntimeError, match=r"layout\.schedule: zb-h1 splits .*: ln_f\.weight of Finished"):
         train(spec, root)
@@ -530,9 +524,7 @@ def test_weights_that_are_added_up_have_a_split_backward_pass(
     layout = {"pipeline": HALVES, "schedule": "zb-h1", "data": 2, "zero": zero, "micro_batch": 1}
     spec = make_spec(layout, model=own("Adding"))
     found, expected = train(spec, root), one_process(spec)
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    assert_same(found, expected)
 
 
 @pytest.mark.full
@@ -626,6 +618,13 @@ def test_scalars_are_rounded_from_masters_in_every_stage(own: Make, root: Path, 
     np.testing.assert_allclose(resumed["losses"], whole[0]["losses"][2:], rtol=1e-4)
 
 
+def assert_same(found: Any, expected: Any) -> None:
+    """Equal losses and parameters in fp64, but for sums of another order."""
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
 def _assert_alike_in_bf16(found: Any, expected: Any) -> None:
     """Equal but for sums in fp32 of another order, by which few numbers round to their neighbour."""
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-4)
@@ -658,9 +657,7 @@ def test_scalars_in_stage_3_equal_one_process_and_another_stage(
 ) -> None:
     three, same = {**layout, "zero": 3, "micro_batch": 2}, {"model": own("Gated", shared=one_for_all), "steps": 3}
     found, expected = train(make_spec(three, **same, **changes), root), one_process(make_spec({}, **same))
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    assert_same(found, expected)
     other = {key: value for key, value in three.items() if key not in ("zero", "shard")}
     low = train(make_spec(three, precision="bf16", **same, **changes), root)
     _assert_alike_in_bf16(low, train(make_spec(other, precision="bf16", **same), root))
@@ -705,9 +702,7 @@ def test_any_memory_and_any_use_of_blocks_equals_one_process(
     """Weights whose memory is that of their transpose, and blocks that are never called."""
     spec = make_spec({"data": 2, "zero": zero}, model=own(factory), overlap={"bucket_mb": 0.001})
     found, expected = train(spec, root), one_process(spec)
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    assert_same(found, expected)
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
@@ -719,9 +714,7 @@ def test_layers_that_one_rank_alone_uses_and_a_block_that_is_called_twice_equal_
     layout = {"data": 2, "zero": zero, "micro_batch": 1}
     spec = make_spec(layout, model=own("chosen", widths=list(widths)), overlap={"bucket_mb": 0.001})
     found, expected = train(spec, root), one_process(spec)
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
-    for name, value in expected["parameters"].items():
-        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    assert_same(found, expected)
 
 
 def test_torchs_styles_keep_weights_tied_and_frozen(own: Make, root: Path, make_spec: Make, one_process: Make) -> None:

@@ -12,7 +12,7 @@ _OF_HEADS: Final = ("heads", "kv_heads")
 _FREE: Final = frozenset({"max_seq_len", "vocab", "head_dim"})
 
 
-def refuse_other_heads(saved: Mapping[str, Any] | None, here: Architecture | None) -> None:
+def refuse_other_model(saved: Mapping[str, Any] | None, here: Architecture | None) -> None:
     """Raises `Refusal` if the attention of `saved`, the architecture in a manifest, has other heads, or GPT-2's table another length.
 
     None: not known. A table that a longer `seq_len` extends beyond the preset's has the length of that sequence.

@@ -23,7 +23,7 @@ from ..checkpoint.manifest import Manifest, read
 from ..checkpoint.retention import folder
 from ..device_choices import continues_in
 from ..messages.event import sanitize, to_json
-from ..models.continued_model import other_numbers, refuse_other_heads
+from ..models.continued_model import other_numbers, refuse_other_model
 from ..snapshot.header import UNFINISHED, segment_of
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
@@ -212,7 +212,7 @@ class Restore(Callback):
 
     def _accept(self, training: Mapping[str, Any], own: bool) -> None:
         """Raises `Refusal` if a checkpoint is of another model or other data."""
-        refuse_other_heads(training.get("model"), self._saved.parts.architecture)
+        refuse_other_model(training.get("model"), self._saved.parts.architecture)
         self._state.locate(training, own)
 
 

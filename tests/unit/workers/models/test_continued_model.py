@@ -3,7 +3,7 @@
 import pytest
 
 from shardyard.strategies.layout import Refusal
-from shardyard.workers.models.continued_model import other_numbers, refuse_other_heads
+from shardyard.workers.models.continued_model import other_numbers, refuse_other_model
 from shardyard.workers.models.presets import PRESETS, Architecture
 
 HERE = Architecture.model_validate(PRESETS["llama"]["nano"])
@@ -13,7 +13,7 @@ HERE = Architecture.model_validate(PRESETS["llama"]["nano"])
 def test_other_heads_of_equal_shapes_are_refused(name: str) -> None:
     other = HERE.model_copy(update={"heads": 2, "kv_heads": 1, "head_dim": 64} if name == "heads" else {"kv_heads": 4})
     with pytest.raises(Refusal) as refused:
-        refuse_other_heads(other.model_dump(), HERE)
+        refuse_other_model(other.model_dump(), HERE)
     assert refused.value.field == f"model.{name}" and str(getattr(other, name)) in refused.value.remedy
 
 
@@ -23,15 +23,15 @@ def test_another_number_of_learned_positions_is_refused(here: int) -> None:
     gpt2 = Architecture.model_validate(PRESETS["gpt2"]["nano"])
     saved = gpt2.model_copy(update={"max_seq_len": 3072 - here}).model_dump()
     with pytest.raises(Refusal, match=f"has {3072 - here} learned positions, not {here}") as refused:
-        refuse_other_heads(saved, gpt2.model_copy(update={"max_seq_len": here}))
+        refuse_other_model(saved, gpt2.model_copy(update={"max_seq_len": here}))
     assert refused.value.field == "data.seq_len" and f"Set data.seq_len to {3072 - here}, " in refused.value.remedy
-    refuse_other_heads(HERE.model_copy(update={"max_seq_len": 4096}).model_dump(), HERE)
+    refuse_other_model(HERE.model_copy(update={"max_seq_len": 4096}).model_dump(), HERE)
 
 
 def test_what_is_not_known_is_not_refused() -> None:
     """A checkpoint of an older version, and modules of the user's own, name no architecture, or not all of its numbers."""
     for saved, here in ((None, HERE), (HERE.model_dump(), None), ({"layers": 4}, HERE), (HERE.model_dump(), HERE)):
-        refuse_other_heads(saved, here)
+        refuse_other_model(saved, here)
         assert other_numbers(saved, here) is None
 
 
