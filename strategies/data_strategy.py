@@ -13,6 +13,9 @@ class DataStrategy(Protocol):
     """The methods of a data strategy that the training loop calls, in this order each step."""
 
     shards: list[ParamShard]
+    all_shards: list[
+        ParamShard
+    ]  # and those without an element here, in an order that the ranks with the same parts of the model share
     gradient_peak: int  # most bytes of gradients held so far on this rank; may be set to 0
 
     def before_backward(self, last: bool) -> None:
@@ -43,6 +46,7 @@ class AfterReduction:
     def __init__(self, data: DataStrategy) -> None:
         self._data = data
         self.shards: list[ParamShard] = data.shards
+        self.all_shards: list[ParamShard] = data.all_shards
         self.before_backward, self.publish = data.before_backward, data.publish
         self.after_validation, self.collect = data.after_validation, data.collect
         self.settle, self.finishing = data.settle, data.finishing

@@ -91,6 +91,11 @@ class ParamShard:
         return first and not self.borrowed
 
 
+def with_elements(shards: Sequence[ParamShard]) -> list[ParamShard]:
+    """Those that have an element: of a parameter with fewer rows than ranks some ranks have none."""
+    return [shard for shard in shards if shard.tensor.numel()]
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of this rank's model part, with the dimensions that tensor and expert parallelism sharded.

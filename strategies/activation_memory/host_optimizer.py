@@ -25,7 +25,7 @@ import torch
 from torch.optim import Optimizer
 
 from ..memory_options import OFFLOAD_BUCKET_BYTES
-from ..param_shard import ParamShard
+from ..param_shard import ParamShard, with_elements
 from .copy_lane import CopyLane, Done
 from .state_home import StateHome
 
@@ -40,6 +40,8 @@ Make = Callable[[Sequence[ParamShard]], Optimizer]
 
 class HostOptimizer(Optimizer):
     """An optimizer over `shards` that updates a `share` (0 to 1, of the elements) of them on the host.
+
+    Shards without an element only count in the choice: it is the same on all ranks with the same parameters.
 
     `make` returns the optimizer for a list of param shards. The attributes that other code reads keep their meaning: `state` by
     shard, `param_groups` of all. The host's masters follow only this optimizer's steps: call `values_changed` after any other change.
@@ -56,9 +58,10 @@ class HostOptimizer(Optimizer):
         """`home`: where the state is between steps; by default in host memory. Raises what it raises."""
         self._home = home or StateHome()
         moved = {number for number, shard in enumerate(shards) if shard.on_device is not None} or pick(shards, share)
-        stay = [shard for number, shard in enumerate(shards) if number not in moved]
-        self._resident = make(stay) if stay or not moved else None  # without param shards it counts updates
-        self._masters = [_Master(shards[number], self._home) for number in sorted(moved)]
+        stay = with_elements([shard for number, shard in enumerate(shards) if number not in moved])
+        go = with_elements([shards[number] for number in sorted(moved)])
+        self._resident = make(stay) if stay or not go else None  # without param shards it counts updates
+        self._masters = [_Master(shard, self._home) for shard in go]
         self._buckets = self._opened(bucket_bytes, make)
         inner = [*([self._resident] if self._resident else []), *(bucket.optimizer for bucket in self._buckets)]
         super().__init__([group for optimizer in inner for group in optimizer.param_groups], {})
@@ -331,8 +334,8 @@ def _parts(master: _Master, limit: int) -> list[_Part]:
 def pick(shards: Sequence[ParamShard], share: float) -> set[int]:
     """Indices of the param shards that go to the host: in order, as many as fit in `share` of all elements.
 
-    Whole parameters are counted: ranks whose parts of some are unequal, or absent, choose the same of those that all of them hold, and the
-    copies stay equal. Only with a share of 1 a single number goes to the host: ZeRO-3 gives all ranks a copy.
+    Whole parameters are counted, also those without an element here: ranks whose parts of some are unequal choose the same, and the copies
+    that they have of others stay equal. Only with a share of 1 a single number goes to the host: ZeRO-3 gives all ranks a copy.
     """
     sizes = [math.prod(shard.shape) for shard in shards]
     room = share * sum(sizes)

@@ -15,7 +15,7 @@ from torch import nn
 from ..collectives import Pending, all_reduce
 from ..comm_overlap import Overlap
 from ..mesh import Mesh
-from ..param_shard import DeviceSide, Parameter, ParamShard
+from ..param_shard import DeviceSide, Parameter, ParamShard, with_elements
 from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .master_weights import Masters
@@ -38,7 +38,8 @@ class DDP:
         self._buckets = [Bucket(bucket, 1, stay, precision.gradients) for bucket in filled]
         ordered = [*(p for bucket in filled for p in bucket), *loose]
         self._masters = [(p, self._shard(p, masters)) for p in ordered]
-        self.shards = [shard for _, shard in self._masters if shard.tensor.numel()]
+        self.all_shards = [shard for _, shard in self._masters]
+        self.shards = with_elements(self.all_shards)
         self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._pending: list[Pending] = []
         self._swapped: dict[nn.Parameter, torch.Tensor] = {}

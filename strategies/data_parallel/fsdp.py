@@ -32,7 +32,7 @@ from ..comm_overlap import Overlap
 from ..layout import Refusal
 from ..memory_options import splits_backward
 from ..mesh import GROUPS, REPLICA, Mesh
-from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, ties
+from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, ties, with_elements
 from ..precision import Precision
 from .ddp import DDP
 from .fsdp_sums import WideSums
@@ -94,8 +94,11 @@ class FullyShard:
         self._pairs = [(p, shard) for p, shard in pairs if p not in copied]
         self._scalars = _replicated([p for p in now if not p.value.dim()], parts, mesh, precision, overlap)
         self.gradient_peak = 0
-        self.shards: list[ParamShard] = [shard for _, shard in self._pairs if shard.tensor.numel()]
-        self.shards += self._scalars.shards
+        empty = {p.name: p.shard(p.local) for p in now if p.name in uncut and p.value.dim()}
+        found = {p.name: shard for p, shard in self._pairs} | empty
+        in_order = [found[name] for name in dict.fromkeys(p.name for p in now) if name in found]
+        self.all_shards = [*in_order, *self._scalars.all_shards]
+        self.shards = with_elements(self.all_shards)
 
     def before_backward(self, last: bool) -> None:
         """Every micro-batch is reduced at once: whole gradients never exist, except for scalars."""

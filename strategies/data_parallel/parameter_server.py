@@ -63,6 +63,7 @@ class Worker:
         self._pushed: list[Pending] = []
         self._pulled: dict[int, Pending] = {}
         self.shards: list[ParamShard] = []
+        self.all_shards: list[ParamShard] = []
         self.gradient_peak = 0
         self._watch(parts)
 
@@ -147,7 +148,7 @@ class Server:
             [p.shard(v.view(p.local.shape), whole) for p, v in zip(some, row.split(widths), strict=True)]
             for some, row, widths in zip(own, self._rows, self._widths, strict=True)
         ]
-        self.shards = [shard for some in self._shards for shard in some]
+        self.shards = self.all_shards = [shard for some in self._shards for shard in some]
         self._sent: list[Pending] = []
         self.gradient_peak = 0
 

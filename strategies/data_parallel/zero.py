@@ -38,7 +38,7 @@ from torch import nn
 from ..collectives import Pending, exchange_and_sum, reduce_scatter
 from ..comm_overlap import Overlap
 from ..mesh import Mesh
-from ..param_shard import DeviceSide, DimShard, ParamShard, parameters
+from ..param_shard import DeviceSide, DimShard, ParamShard, parameters, with_elements
 from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .gathers import Gathers
@@ -80,7 +80,8 @@ class ShardedOptimizer:
         self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay, sent) for bucket in filled]
         self._own = [self._own_row(bucket, masters) for bucket in self._buckets]
         self._shards = [self._own_shards(*one, masters) for one in zip(self._buckets, self._own, strict=True)]
-        self.shards = [shard for bucket in self._shards for shard in bucket if shard.tensor.numel()]
+        self.all_shards = [shard for bucket in self._shards for shard in bucket]
+        self.shards = with_elements(self.all_shards)
         self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._complete: deque[int] = deque()
         self._sent: deque[tuple[int, Pending]] = deque()

@@ -162,7 +162,7 @@ def compose(
     times = None if profile is None else profile(recipe)
     parallel = parallelize(replace(recipe, costs=recipe.costs if times is None else times, state_file=file), mesh)
     on_host = 1.0 if spec.offload.parameters and file is not None else spec.offload.optimizer
-    optimizer = make_optimizer(parallel.data.shards, spec.optimizer, on_host, file)
+    optimizer = make_optimizer(parallel.data.all_shards, spec.optimizer, on_host, file)
     found = TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values)
     return replace(found, profile=times, state_file=file)
 

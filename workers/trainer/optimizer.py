@@ -12,7 +12,7 @@ from ...strategies.activation_memory.disk_home import DiskHome
 from ...strategies.activation_memory.host_optimizer import HostOptimizer
 from ...strategies.activation_memory.state_file import StateFile
 from ...strategies.memory_options import DISK_BUCKET_BYTES
-from ...strategies.param_shard import ParamShard
+from ...strategies.param_shard import ParamShard, with_elements
 from ..spec import OptimizerSpec, ScheduleSpec
 
 
@@ -21,13 +21,14 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """AdamW or SGD over `shards`; only matrices decay, embeddings and the head included. The share `on_host` is updated on the host.
 
-    That share's state is in `file`, if it is given.
+    That share's state is in `file`, if it is given. Shards without an element have no state: they only count in what the host updates.
     """
     if on_host and file is not None:
         home = DiskHome(file)
         return HostOptimizer(shards, on_host, lambda some: make_optimizer(some, spec), DISK_BUCKET_BYTES, home)
     if on_host:
         return HostOptimizer(shards, on_host, lambda some: make_optimizer(some, spec))
+    shards = with_elements(shards)
     counter = [] if shards else [_counter()]
     groups = [
         {"params": [p.tensor for p in shards if p.is_matrix], "weight_decay": spec.weight_decay},

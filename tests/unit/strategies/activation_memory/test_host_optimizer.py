@@ -80,19 +80,22 @@ def assert_restored_state_is_used(moved: Callable[[Sequence[ParamShard], Optimiz
 
 
 def test_ranks_with_unequal_parts_choose_the_same() -> None:
-    """Of a vocabulary of 257 one rank has a row more, and of a parameter with fewer rows than ranks one rank has none."""
+    """Of a vocabulary of 257 one rank has a row more, or all that another has none of, and so with a parameter of few rows."""
 
     def parts(rows: int, third: int) -> list[ParamShard]:
         shapes = {"embed": ((257, 8), rows), "scale": ((), 1), "narrow": ((2, 8), third), "norm": ((8,), 8)}
         return [
             ParamShard(name, shape, (0,) * len(shape), torch.zeros(held), frozenset())
             for name, (shape, held) in shapes.items()
-            if held
         ]
 
+    ranks = [parts(129 * 8, 8), parts(128 * 8, 8), parts(0, 8), parts(129 * 8, 0)]
     for share in (0.02, 0.5, 0.99, 1):
-        picks = [{some[at].name for at in pick(some, share)} for some in (parts(129 * 8, 8), parts(128 * 8, 8))]
-        assert picks[0] == picks[1]
+        picks = [{some[at].name for at in pick(some, share)} for some in ranks]
+        assert all(picked == picks[0] for picked in picks)
+        for some in ranks:
+            found = on_host(some, OptimizerSpec(), share)
+            assert all(tensor.numel() for group in found.param_groups for tensor in group["params"])
     assert {some[at].name for some in [parts(129 * 8, 8)] for at in pick(some, 1)} == {
         "embed",
         "scale",

@@ -13,15 +13,18 @@ import torch.distributed as dist
 from harness.models import LLAMA
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from shardyard.strategies.activation_memory.host_optimizer import HostOptimizer
 from shardyard.strategies.layout import Refusal
 from shardyard.strategies.mesh import make_mesh
 from shardyard.workers.checkpoint.manifest import Manifest, encoded
 from shardyard.workers.data import token_cache
 from shardyard.workers.data.dataset import Tokens, open_tokens
+from shardyard.workers.dry_run.fake_tensors import FakeStore
+from shardyard.workers.dry_run.one_step import _tokens
 from shardyard.workers.model_spec import ModelSpec
 from shardyard.workers.spec import DataSpec, Run, TrainSpec
 from shardyard.workers.storage.local_folder import LocalFolder
-from shardyard.workers.trainer.build import _check_tokens, _imported, _opened, allocate
+from shardyard.workers.trainer.build import _check_tokens, _imported, _opened, allocate, compose
 from shardyard.workers.trainer.heartbeat import Heartbeat
 
 
@@ -141,3 +144,28 @@ def test_a_complex_parameter_is_refused(trained: bool, tmp_path: Path, monkeypat
     assert "torch.view_as_complex(parameter.float())" in refused.value.remedy
     assert filtered.grad_fn is not None
     del sys.modules["complex_module"]
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_ranks_update_the_same_parameters_on_the_host(zero: int, tmp_path: Path) -> None:
+    """Of 9 words the last of 4 tensor ranks has no row: it counts the embedding like the others, which share its norms."""
+    layout = {"data": 2, "tensor": 4, "zero": zero}
+    given = {"model": {**LLAMA, "kv_heads": 4, "vocab": 9}, "data": {"source": "text", "files": ["/a"], "seq_len": 8}}
+    spec = TrainSpec.model_validate(
+        {**given, "steps": 1, "global_batch": 2, "layout": layout, "precision": "fp32", "offload": {"optimizer": 0.03}}
+    )
+    run = Run(job="a", train=spec, checkpoints=str(tmp_path), cache=tmp_path)
+    everywhere: dict[str, set[bool]] = {}
+    for rank in range(8):
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=8)
+        try:
+            parts = compose(run, make_mesh(spec.layout, torch.device("cpu")), _tokens(spec, 9))
+        finally:
+            dist.destroy_process_group()
+        assert isinstance(parts.optimizer, HostOptimizer)
+        resident = parts.optimizer._resident
+        assert resident is not None
+        for shard in parts.parallel.data.shards:
+            everywhere.setdefault(shard.name, set()).add(shard.tensor not in resident.state)
+    assert all(len(choices) == 1 for choices in everywhere.values()), everywhere
+    assert {True} in everywhere.values()
