@@ -58,11 +58,11 @@ from .overlapped_pair import OverlappedPair, overlapped_pair
 from .own_gradients import own_gradients
 from .own_stages import take_fields
 from .p2p_trace import seen
-from .repeated_weights import check_graph, explained
 from .schedule_order import Order, alternating_order, delayed_order, order_of
 from .simulator import Timeline, evenly, simulate
 from .stage_errors import check_passed_on, unwrapped
 from .stage_shapes import Examples, FoundShapes, Hidden, StageShapes
+from .weight_pass_errors import check_graph, explained
 from .zero_bubble import HANDCRAFTED, passes
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

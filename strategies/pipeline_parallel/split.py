@@ -112,7 +112,7 @@ def _ties(model: nn.Module, stage: int, stages: Sequence[range]) -> dict[str, Ti
 def _share_inside(model: nn.Module, stages: Sequence[range]) -> bool:
     """Whether two blocks of one stage share a trained weight, by what the model says. The first stage's backward passes are whole.
 
-    What else uses a weight, the graph of the first step shows (`repeated_weights.py`).
+    What else uses a weight, the graph of the first step shows (`weight_pass_errors.py`).
     """
     trained = [(name, value) for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad]
     places, owners = _places(model, stages), {_owner(name) for name, _ in trained}

@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from shardyard.strategies.layout import Refusal
-from shardyard.strategies.pipeline_parallel.repeated_weights import check_graph, explained
+from shardyard.strategies.pipeline_parallel.weight_pass_errors import check_graph, explained
 
 #: Where a stage uses its shared weight.
 BEFORE, INSIDE, AFTER = "before", "inside", "after"
