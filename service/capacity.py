@@ -4,7 +4,8 @@ While nodes are away, this capacity, not that of the living nodes, decides which
 dispatcher stores it for all processes. For an embedded cluster, which is one machine, it is the machine's capacity.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.engine import RowMapping
@@ -18,38 +19,43 @@ from .store import capacities, nodes
 
 
 async def remember(tx: AsyncConnection, settings: Settings, found: Iterable[ClusterNode]) -> None:
-    """Store the capacity of the settings, or the present one if it is the largest so far."""
+    """Store the capacity of the settings, or the present one of each image if it is the largest so far."""
     stored = {row["device"]: row for row in await capacities.of(tx, settings.cluster)}
-    living = [queue.machine(node.cpu, 0, node.gpu, 0, 1) for node in found if node.alive]
+    living = [(node.image, queue.machine(node.cpu, 0, node.gpu, 0, 1)) for node in found if node.alive]
     for device in queue.DEVICES:
-        here = _sorted(machine.capacity[device] for machine in living)
+        here = _by_image((image, machine.capacity[device]) for image, machine in living)
         configured = None if settings.capacity is None else _configured(settings.capacity, device)
         row = stored.get(device)
-        if configured is None and row is not None and settings.ray_address is not None and not _outgrown(row, here):
-            continue
         most = here if configured is None else configured
+        if configured is None and row is not None and not row["configured"] and settings.ray_address is not None:
+            most = _largest(row["nodes"], here)
         if row is None or (row["nodes"], row["configured"]) != (most, configured is not None):
             await capacities.put(tx, settings.cluster, device, most, configured is not None)
 
 
-def _outgrown(row: RowMapping, here: Sequence[int]) -> bool:
-    """Whether the present capacity replaces the stored one."""
-    return bool(row["configured"]) or sum(here) >= sum(row["nodes"])
+def _largest(stored: Mapping[str, list[int]], here: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """Of each image the capacity that is larger, the present one if they are equal."""
+    both = sorted(stored.keys() | here.keys())
+    return {image: max(here.get(image, []), stored.get(image, []), key=sum) for image in both}
 
 
 async def whole(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Whole:
-    """Device → ranks of each node; devices of unknown capacity are left out."""
+    """Device → image → ranks of each node; devices and images of unknown capacity are left out."""
     if settings.capacity is not None and cluster == settings.cluster:
         most = {device: _configured(settings.capacity, device) for device in queue.DEVICES}
     else:
         most = {row["device"]: row["nodes"] for row in await capacities.of(tx, cluster)}
     ranks = {"cpu": (await settings_of(tx, settings, cluster)).cpu_ranks_per_core, "cuda": 1}
-    return {device: [each * ranks[device] for each in most[device]] for device in queue.DEVICES if most.get(device)}
+    return {
+        device: {image: [each * ranks[device] for each in nodes] for image, nodes in most[device].items()}
+        for device in queue.DEVICES
+        if most.get(device)
+    }
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """A cluster's living nodes, and its devices as the queue sees them."""
+    """A cluster's living nodes of its own image, on which trainings run, and its devices as the queue sees them."""
 
     rows: Sequence[RowMapping]
     inventory: queue.Inventory
@@ -60,7 +66,7 @@ async def _nodes(tx: AsyncConnection, settings: Settings, cluster: str) -> Nodes
     among, theirs = await fleet(tx, cluster), await settings_of(tx, settings, cluster)
     machines = [machine_of(row, theirs, row["id"] in among.avoided) for row in among.alive]
     found = queue.Inventory(machines, theirs.max_ranks, await whole(tx, settings, cluster))
-    return Nodes(among.alive, found, theirs.cpu_ranks_per_core)
+    return Nodes([row for row in among.alive if not row["image"]], found, theirs.cpu_ranks_per_core)
 
 
 async def inventory(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Inventory:
@@ -80,10 +86,15 @@ async def known(tx: AsyncConnection, settings: Settings) -> list[Nodes]:
     return [await _nodes(tx, settings, name) for name in sorted(found) or [settings.cluster]]
 
 
-def _configured(groups: Iterable[NodeGroup], device: queue.Device) -> list[int]:
-    amounts = [(int(group.cpus) if device == "cpu" else group.gpus, group.nodes) for group in groups]
-    return _sorted(amount for amount, nodes in amounts for _ in range(nodes))
+def _configured(groups: Iterable[NodeGroup], device: queue.Device) -> dict[str, list[int]]:
+    amounts = [(group.image, int(group.cpus) if device == "cpu" else group.gpus, group.nodes) for group in groups]
+    return _by_image((image, amount) for image, amount, nodes in amounts for _ in range(nodes))
 
 
-def _sorted(amounts: Iterable[int]) -> list[int]:
-    return sorted((amount for amount in amounts if amount), reverse=True)
+def _by_image(amounts: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Image → the CPUs or GPUs of each of its nodes that has some, the largest first."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for image, amount in sorted(amounts, key=lambda one: (one[0], -one[1])):
+        if amount:
+            found[image].append(amount)
+    return dict(found)

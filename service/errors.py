@@ -156,7 +156,7 @@ class JobPinned(ShardyardError):
 
 
 class JobInUse(ShardyardError):
-    """Another job that has not ended continues from a checkpoint of this one."""
+    """A job or a sweep that has not ended continues from a checkpoint of this job."""
 
     code = "job_in_use"
 

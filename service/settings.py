@@ -34,13 +34,14 @@ def _below(name: str) -> Any:
 
 
 class NodeGroup(BaseModel):
-    """A number of equal nodes, and the CPUs and GPUs of each."""
+    """A number of equal nodes, the CPUs and GPUs of each, and the image that jobs choose them by; empty: the cluster's own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     nodes: int = Field(ge=0, le=100_000)
     cpus: float = Field(0.0, ge=0, allow_inf_nan=False)
     gpus: int = Field(0, ge=0)
+    image: str = Field("", max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")
 
 
 class Settings(BaseSettings):
@@ -91,8 +92,9 @@ class Settings(BaseSettings):
 
     capacity: Annotated[tuple[NodeGroup, ...] | None, NoDecode] = Field(
         None,
-        description='Capacity of the complete cluster, as JSON: `[{"nodes": 2, "cpus": 32, "gpus": 8}, …]`. '
-        "While nodes are missing, jobs that fit on it wait, and `auto` does not replace GPUs by CPUs; unset: the largest capacity seen.",
+        description='Capacity of the complete cluster, as JSON: `[{"nodes": 2, "cpus": 32, "gpus": 8}, …]`, with `image` for nodes that '
+        "have one. While nodes are missing, jobs that fit on it wait, and `auto` does not replace GPUs by CPUs; unset: the largest "
+        "capacity seen of each image.",
     )
 
     url: str | None = Field(

@@ -31,7 +31,7 @@ _TOKEN: Final = re.compile(
 _ASSIGNED: Final = re.compile(r"(?i)(?:token|secret|password|passwd|api_?key|access_?key)[\"']?\s*[:=]\s*\S")
 _KEY_FILE: Final = "PRIVATE KEY-----"
 #: Text that needs no quotes, here and inside of brackets.
-_PLAIN: Final = re.compile(r"[A-Za-z_/.][\w./@+=-]*")
+_PLAIN: Final = re.compile(r"(?:[A-Za-z_/]|\.(?!\d))[\w./@+=-]*")
 
 
 @dataclass(frozen=True)
@@ -137,12 +137,12 @@ def _edits(node: Any, before: Any, after: Any, text: str) -> Iterator[_Edit]:
             yield from _edits(item, was, now, text)
     else:
         start, end = node.start_mark.index, _end(node, text)
-        yield _Edit(start, end, _flow(after) if end > start else f" {_flow(after)}")
+        yield _Edit(start, end, flow(after) if end > start else f" {flow(after)}")
 
 
 def _insertion(node: Any, added: dict[str, Any], text: str) -> _Edit:
     """New keys, after the last one of a mapping."""
-    items = [f"{_flow(key)}: {_flow(value)}" for key, value in added.items()]
+    items = [f"{flow(key)}: {flow(value)}" for key, value in added.items()]
     if not node.value:
         return _Edit(node.start_mark.index, _end(node, text), f"{{{', '.join(items)}}}")
     last = _end(node.value[-1][1], text)
@@ -164,12 +164,12 @@ def _end(node: Any, text: str) -> int:
     return start + len(text[start : node.end_mark.index].rstrip())
 
 
-def _flow(value: Any) -> str:
-    """On one line, as it can stand anywhere."""
+def flow(value: Any) -> str:
+    """A value as YAML on one line, as it can stand anywhere. Text is quoted where YAML 1.1 or 1.2 would read another value."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_flow(key)}: {_flow(inner)}' for key, inner in value.items())}}}"
+        return f"{{{', '.join(f'{flow(key)}: {flow(inner)}' for key, inner in value.items())}}}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(map(_flow, value))}]"
+        return f"[{', '.join(map(flow, value))}]"
     if isinstance(value, str) and _PLAIN.fullmatch(value) and isinstance(yaml.safe_load(value), str):
         return value
     return json.dumps(value, ensure_ascii=False)

@@ -7,7 +7,8 @@ do not support.
 
 A scale is computed from a rank's micro-batch: the same micro-batches give the same numbers on any layout, and other micro-batches
 differ within rounding. In layouts in which a rank holds a part of a layer or of a sequence, scales would be those of parts:
-`check_fp8` in `memory_options.py` refuses them. `fp8_halves.py` has the layers of schedules that split the backward pass.
+`check_fp8` in `memory_options.py` refuses them. `fp8_halves.py` has the layers of schedules that split the backward pass, and of blocks
+that are computed again.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,17 +25,24 @@ from .precision import Precision
 OLDEST = (8, 9)
 
 
-def apply_fp8(blocks: Sequence[nn.Module], precision: Precision, device: torch.device, halves: bool = False) -> None:
+def apply_fp8(
+    blocks: Sequence[nn.Module],
+    precision: Precision,
+    device: torch.device,
+    halves: bool = False,
+    recomputed: bool = False,
+) -> None:
     """Convert the linear layers of `blocks` in place; names and parameters do not change.
 
-    `halves`: a schedule runs the backward passes of these blocks in two halves. Raises `Refusal` if they cannot multiply in fp8.
+    `halves`: a schedule runs the backward passes of these blocks in two halves. `recomputed`: the blocks are computed again as they are,
+    not in compiled code, which leaves out what is not needed. Raises `Refusal` if they cannot multiply in fp8.
     """
     if not precision.fp8:
         return
     if not precision.emulated:
         _check_device(device)
     convert = _converter(precision.emulated)
-    split = _splitter() if halves else None
+    own_layers = _own_layers(needed=halves) if halves or recomputed else None
     for block in blocks:
         if isinstance(block, nn.Linear):  # torchao would return another module in its place
             raise Refusal(
@@ -49,8 +57,8 @@ def apply_fp8(blocks: Sequence[nn.Module], precision: Precision, device: torch.d
                 "Set precision to bf16, or use widths that are multiples of it.",
             )
         convert(block)
-        if split is not None:
-            split(block)
+        if own_layers is not None:
+            own_layers(block)
 
 
 def fits(module: nn.Module) -> bool:
@@ -86,10 +94,13 @@ def _converter(emulated: bool) -> Callable[[nn.Module], Any]:
     )
 
 
-def _splitter() -> Callable[[nn.Module], None]:
+def _own_layers(needed: bool) -> Callable[[nn.Module], None] | None:
+    """The function that converts torchao's layers; None for a version of torchao for which there is none, if it is not `needed`."""
     try:
         from .fp8_halves import split_backward
     except ImportError as error:
+        if not needed:
+            return None
         raise Refusal(
             "layout.schedule",
             f"this version of torchao has no layers whose backward pass can be split ({error}).",

@@ -140,6 +140,31 @@ def _check_regions(layout: Layout, recompute: Recompute) -> None:
         )
 
 
+def check_compiled_parts(
+    layout: Layout, memory_options: MemoryOptions, facts: ModelFacts, packed: bool, tensor_chunks: int
+) -> None:
+    """Refuse selective recompute of compiled blocks that are no single graph. Raises `Refusal`.
+
+    It runs outside of compiled code then, and torch would compile nothing. Blocks of a user's own module are not known here.
+    """
+    if not memory_options.compile or memory_options.recompute.mode != "selective":
+        return
+    between = {
+        "attention within packed documents": packed,
+        "the exchange of rows with experts": facts.experts is not None,
+        "the exchange of keys and values between context ranks": layout.ring > 1,
+        "the sum over tensor ranks, if overlap.tensor_chunks is 1,": layout.tensor > 1 and tensor_chunks == 1,
+    }
+    what = next((name for name, holds in between.items() if holds), None)
+    if what is not None:
+        raise Refusal(
+            "compile",
+            f"{what} runs between compiled parts of a block, and selective recompute then keeps results of operators, "
+            "which compiled code does not have.",
+            "Set compile to false, or recompute to full or none.",
+        )
+
+
 def _check_grid(layout: Layout, memory_options: MemoryOptions) -> None:
     """What blocks on a grid send is not an operator that the compiler or selective recompute follows."""
     if layout.tensor_shape is None:

@@ -6,7 +6,7 @@ pipeline split → tensor → context → experts → fp8 → recompute → comp
 - Tensor, context and experts come before recompute, whose wrapped forward must contain their communication.
 - fp8, which replaces linear layers, comes before the same wrapping.
 - Recompute comes before compile, which must see what is kept. Where backward passes run in two halves it comes after it: the compiler
-  does not follow `split_checkpoint.py`.
+  does not follow `split_checkpoint.py`. Full recompute has compile on both sides: a block that is no single graph is compiled inside.
 - Activation offload wraps both, so that a block that recomputes moves only its input.
 - Parameters are allocated before data parallelism, which shards them (stage 3 block by block, so that no rank ever holds the whole
   model). Its hooks are outside all wrapped forwards, so that parameters are there when a block runs, and when it runs again.
@@ -183,8 +183,10 @@ def apply_inside(part: nn.Module, recipe: Recipe, mesh: Mesh, tally: Tally) -> N
     apply_tensor(part, mesh, recipe.overlap.tensor_chunks)
     apply_context(part, mesh)
     apply_experts(part, mesh, recipe.share, tally)
-    apply_fp8(list(blocks(part)), recipe.precision, mesh.device, halves)
-    _apply_memory_options(list(blocks(part)), recipe.memory_options, mesh.device, halves)
+    options = recipe.memory_options
+    recomputed = options.recompute.mode != "none" and not options.compile
+    apply_fp8(list(blocks(part)), recipe.precision, mesh.device, halves, recomputed)
+    _apply_memory_options(list(blocks(part)), options, mesh.device, halves)
 
 
 def _apply_memory_options(
@@ -192,7 +194,8 @@ def _apply_memory_options(
 ) -> None:
     """Apply recompute, compile and activation offload, block by block. `halves`: a schedule runs backward passes in two halves."""
     compiled, recompute = memory_options.compile, memory_options.recompute
-    if compiled and halves:
+    # Of a recomputed block torch compiles one graph, or nothing. Then `checkpoint` runs as it is, and the parts inside are compiled.
+    if compiled and (halves or recompute.mode == "full"):
         apply_compile(blocks, device, halves)
     apply_recompute(blocks, recompute, halves)
     if compiled and not halves:

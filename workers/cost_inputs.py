@@ -30,8 +30,8 @@ def planned_setting(
 ) -> Setting:
     """The inputs of a memory plan for a run of `arch`, which may be a mixture of experts. Raises `Refusal`.
 
-    `capability`: that of the GPUs where it is known. It decides options of the spec that are `auto`, and which
-    attention kernel runs.
+    `capability`: that of the GPUs where it is known. It decides options of the spec that are `auto`, which attention
+    kernel runs, and how experts are multiplied.
     """
     facts = facts_of(arch)
     spec = choices(spec, facts, DeviceFacts(device, capability)).train

@@ -2,10 +2,10 @@
 
 The order: recompute, a smaller micro-batch, a higher ZeRO stage, the optimizer's state on the host, or what is there on the device, other
 degrees of tensor and pipeline on as many ranks, more ranks, and where host memory is short state on a disk. The global batch stays the
-same, and so does every loss. Each candidate passes the spec's own checks. Imports no torch.
+same, and so does every loss. Each candidate passes the spec's own checks, and an elastic job keeps its smallest layout. Imports no torch.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
@@ -13,6 +13,7 @@ from typing import Any, Final
 from ..strategies.cost.node_room import Verdict
 from ..strategies.layout import Layout, ModelFacts, Refusal, divisors
 from ..strategies.memory_options import Offload, Recompute
+from .elastic_layouts import elastic_layouts
 from .spec import TrainSpec
 
 #: A field of the train spec, dotted, and its new value.
@@ -56,7 +57,7 @@ def few_changes(train: TrainSpec, facts: ModelFacts) -> Iterator[Change]:
 
     Their verdict is that nothing is known.
     """
-    together = _joined(*(options[-1] for options in _options(train, train.layout)))
+    together = _joined(*(_last_allowed(train, facts, options) for options in _options(train, train.layout)))
     for edits in dict.fromkeys((*_singles(train), together)):
         if edits and (changed := _allowed(train, facts, edits)) is not None:
             yield Change(edits, changed, Verdict(None, 0, 0))
@@ -157,13 +158,25 @@ def _singles(train: TrainSpec) -> Iterator[tuple[Edit, ...]]:
 
 
 def _allowed(train: TrainSpec, facts: ModelFacts, edits: tuple[Edit, ...]) -> TrainSpec | None:
-    """The spec with `edits`, if its own checks allow it."""
+    """The spec with `edits`, if its own checks allow it, and an elastic job keeps the smallest of its layouts."""
     try:
         changed = applied(train, edits)
         changed.check_facts(facts)
+        if _least(changed, facts) > _least(train, facts):
+            return None
     except (Refusal, ValueError):
         return None
     return changed
+
+
+def _least(train: TrainSpec, facts: ModelFacts) -> int:
+    """The smallest degree of an elastic job; 0 for any other job. Raises `Refusal` as `elastic_layouts` does."""
+    return min((layout.data for layout in elastic_layouts(train, facts)), default=0)
+
+
+def _last_allowed(train: TrainSpec, facts: ModelFacts, options: Sequence[tuple[Edit, ...]]) -> tuple[Edit, ...]:
+    """The most frugal choice that is allowed by itself; at worst the first, the present one."""
+    return next(edits for edits in reversed(options) if not edits or _allowed(train, facts, edits) is not None)
 
 
 def _options(train: TrainSpec, layout: Layout) -> tuple[list[tuple[Edit, ...]], ...]:

@@ -16,6 +16,7 @@ from ..strategies.memory_options import (
     Offload,
     Recompute,
     RecomputeChoice,
+    check_compiled_parts,
     check_fp8,
     check_memory_options,
     check_tied,
@@ -292,6 +293,8 @@ class TrainSpec(SpecPart):
         self.refuse_undecided()
         check_memory_options(self.layout, self.memory_options)
         check_overlap(self.layout, self.overlap)
+        chunks = self.overlap.tensor_chunks
+        check_compiled_parts(self.layout, self.memory_options, facts, self.data.is_packed, chunks)
         self._check_export()
         self._check_loss()
         self._check_own_source()

@@ -1,13 +1,17 @@
 """A file of a job on its way to this machine: it appears whole at its place, or not at all.
 
 What has arrived is kept beside the place under the file's SHA-256, so a download that broke off continues, and never with another file.
+One download at a time writes to it, by a lock that the kernel releases when its holder dies.
 """
 
+import fcntl
 import hashlib
 import os
+import secrets
 from collections.abc import Mapping
+from io import BufferedRandom
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from ...service.errors import MissingFile
 from ...service.schemas.artifact import LoggedArtifact
@@ -23,55 +27,118 @@ _BLOCK: Final = 1 << 20
 
 
 class ArtifactFile:
-    """The file at `place`, of which a part may have arrived before."""
+    """The file at `place`, of which a part may have arrived before. That part is this download's own until the context ends."""
 
-    def __init__(self, place: Path, digest: str) -> None:
-        self.place, self.digest = place, digest
-        place.parent.mkdir(parents=True, exist_ok=True)
-        self._partial = place.with_name(f".{digest[:32]}.partial")
+    def __init__(self, place: Path) -> None:
+        self.place, self._digest = place, ""
+        self._part: _Part | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._part is not None:
+            self._part.close()
 
     @property
     def arrived(self) -> int:
         """Bytes that are here."""
-        return self._partial.stat().st_size if self._partial.exists() else 0
+        return 0 if self._part is None else self._part.size
 
     @property
     def rest(self) -> dict[str, str]:
-        """Headers of a request for the bytes that are missing; for all of them if the file is another one now."""
-        return {"Range": f"bytes={self.arrived}-", "If-Range": f'"{self.digest}"'}
+        """Headers of a request for the bytes that are missing; for all of them if the file is another one now, or none is here."""
+        return {"Range": f"bytes={self.arrived}-", "If-Range": f'"{self._digest}"'} if self.arrived else {}
 
-    def write(self, block: bytes) -> None:
-        with self._partial.open("ab") as file:
-            file.write(block)
-
-    def begin(self, *, resumed: bool, known: bool) -> bool:
+    def begin(self, digest: str, *, resumed: bool) -> bool:
         """Whether to write what comes. False if a part of it is here from an earlier call: then the rest is to be requested.
 
-        `resumed`: what comes is the rest. `known`: whether the rest was requested, if there was a part.
+        `digest`: the SHA-256 of the file that comes. `resumed`: what comes is the rest.
         """
-        if not resumed and self.arrived and not known:
-            return False
-        if not resumed:
-            self.restart()
+        known = self._part is not None
+        if self._part is None or digest != self._digest:
+            if self._part is not None:
+                self._part.close()
+            self.place.parent.mkdir(parents=True, exist_ok=True)
+            self._part, self._digest = _Part.beside(self.place, digest), digest
+        if not resumed and self._part.size:
+            if not known:
+                return False
+            self._part.clear()
         return True
 
-    def restart(self) -> None:
-        """Forget what has arrived."""
-        self._partial.unlink(missing_ok=True)
+    def write(self, block: bytes) -> None:
+        assert self._part is not None
+        self._part.file.write(block)
+        self._part.file.flush()
 
     def finish(self) -> Path:
         """The complete file, at its place and on the disk. Raises ApiError if it has another content; then nothing is kept."""
-        self._partial.touch()
-        with self._partial.open("rb+") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
-        if found != self.digest:
-            self.restart()
+        assert self._part is not None
+        file = self._part.file
+        file.seek(0)
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+        if found != self._digest:
+            self._part.clear()
             remedy = FieldError(field="name", message="Its SHA-256 is another one.", remedy="Download it again.")
             raise ApiError("artifact_damaged", f"{self.place.name} did not arrive as it was stored.", None, [remedy])
-        self._partial.replace(self.place)
+        self._part.path.replace(self.place)
+        self._part.file.close()
+        self._part = None
         sync_folder(self.place.parent)
         return self.place
+
+
+class _Part:
+    """What has arrived of a file. `kept`: the next download of this content continues it."""
+
+    def __init__(self, path: Path, file: BufferedRandom, *, kept: bool) -> None:
+        self.path, self.file, self._kept = path, file, kept
+
+    @staticmethod
+    def beside(place: Path, digest: str) -> "_Part":
+        """The part of this content, locked; a new one while another download has it."""
+        path = place.with_name(f".{digest[:32]}.partial")
+        file = path.open("a+b")
+        if _lock(file) and _is_at(path, file):
+            return _Part(path, file, kept=True)
+        file.close()
+        path = place.with_name(f".{digest[:32]}.{secrets.token_hex(8)}.partial")
+        return _Part(path, path.open("x+b"), kept=False)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.file.fileno()).st_size
+
+    def clear(self) -> None:
+        self.file.seek(0)
+        self.file.truncate()
+
+    def close(self) -> None:
+        """Release the part. What cannot be continued is removed before, while no other download can have it."""
+        if not self._kept or self.size == 0:
+            self.path.unlink(missing_ok=True)
+        self.file.close()
+
+
+def _lock(file: BufferedRandom) -> bool:
+    """Whether no other download has the file now. On a file system without locks that is not known: there is none then."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_at(path: Path, file: BufferedRandom) -> bool:
+    """Whether this is the file's path. It is none any more if another download completed the file before it was locked."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def place_of(to: str | Path, name: str) -> Path:

@@ -230,17 +230,26 @@ def find_url(url: str | None = None, lost: str | None = None) -> str:
 
 
 def check_url(url: str) -> None:
-    """Raise `ApiError` for a text that is not an http or https address."""
+    """Raise `ApiError` for a text that is not an http or https address, and for one with a user or a password.
+
+    Those would have no effect, as the access token is in the place of a password, and would be printed with the address.
+    """
+    shown = url.rpartition("@")[2]
     try:
         parts = urlsplit(url)
         known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:  # unclosed brackets; a port that is not a number
         known = False
     if not known:
-        error = FieldError(
-            field="url", message="Not an address of a control plane.", remedy="Such as http://127.0.0.1:8400."
-        )
-        raise ApiError("invalid_url", f"{url!r} is not an http or https address.", None, [error])
+        message, remedy = "Not an address of a control plane.", "Such as http://127.0.0.1:8400."
+        detail = f"{shown!r} is not an http or https address."
+    elif "@" in parts.netloc:
+        message = "The client sends the access token, and no password."
+        remedy = "Leave user and password out, and let a proxy that asks for them admit requests with the access token."
+        detail = f"The address of {parts.hostname} has a user or a password."
+    else:
+        return
+    raise ApiError("invalid_url", detail, None, [FieldError(field="url", message=message, remedy=remedy)])
 
 
 def made(kind: Callable[..., T], found: str, given: str | None, timeout_s: float, **more: Any) -> T:

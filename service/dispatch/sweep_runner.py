@@ -13,7 +13,8 @@ from ..failure_log import FailureLog
 from ..settings import Settings
 from ..store import sweeps as rows
 from ..store.engine import Store
-from ..sweeps.advance import Advance, SweepLeaseLost
+from ..sweeps.advance import Advance
+from ..sweeps.lease import SweepLeaseLost
 
 log = logging.getLogger(__name__)
 

@@ -120,12 +120,19 @@ def _does_not_fit(asked: search.Question, found: search.Advice, devices: Devices
     where, has = _memory(asked, on_host)
     least = f"The most frugal one needs {size(round(needed))}{what} per rank or more"
     short = f"{where} has {size(has)}: {size(max(0, round(needed) - has))} or more are short."
-    more = f"Use more ranks, as in layout: {{auto: {{world: {2 * asked.world}}}}}"
-    disk = ", offload: {optimizer: 1, to: disk} beside layout" if on_host and asked.fixed.offload is None else ""
-    remedy = f"{more}{disk}, a shorter data.seq_len, or a smaller model."
+    disk = "offload: {optimizer: 1, to: disk} beside layout, " if on_host and asked.fixed.offload is None else ""
+    remedy = f"{_more_ranks(asked.world, devices)}{disk}a shorter data.seq_len, or a smaller model."
     fewer = f" Or leave out a part of what the spec fixes: {asked.fixed}." if str(asked.fixed) else ""
     message = f"No layout of {asked.world} × {devices.name}{_fixed(asked)} fits. {least}, and {short}"
     return DoesNotFit(message, field=_FIELD, remedy=remedy + fewer)
+
+
+def _more_ranks(world: int, devices: Devices) -> str:
+    """The beginning of a remedy: more ranks as far as there are devices for them."""
+    if world >= MOST_RANKS:
+        return "Use "
+    more = min(2 * world, devices.most or MOST_RANKS, MOST_RANKS)
+    return f"Use more ranks, as in layout: {{auto: {{world: {more}}}}}, " if more > world else "Add devices, or use "
 
 
 def _memory(asked: search.Question, on_host: bool) -> tuple[str, int]:
@@ -175,13 +182,13 @@ def of_cluster(spec: JobSpec, clusters: Sequence[Nodes]) -> Devices:
     def room(world: int, tensor: int) -> bool:
         return queue.impossible(replace(waiting, world_size=world, tensor=tensor), cluster.inventory) is None
 
+    memory = _node_memory(waiting, kind, cluster, per_node)
     if kind == "cuda":
-        return Devices(_gpu(waiting, cluster), most, per_node, room, _host_memory(cluster, waiting.model, per_node))
+        return Devices(_gpu(waiting, cluster), most, per_node, room, memory)
     each = cluster.cpu_ranks_per_core
     cores = max(1, per_node // each) if per_node else auto.world or 1
-    memory = [row["host_memory_bytes"] for row in cluster.rows if row["cpu"] >= 1 and row["host_memory_bytes"]]
     # Ranks that share a core are no faster than one that has it.
-    return Devices(Cpus(cores, min(memory, default=None)), most and max(1, most // each), per_node, room)
+    return Devices(Cpus(cores, memory), most and max(1, most // each), per_node, room)
 
 
 def _most(waiting: queue.Waiting, inventory: queue.Inventory) -> int:
@@ -189,7 +196,7 @@ def _most(waiting: queue.Waiting, inventory: queue.Inventory) -> int:
     kind = waiting.wanted
     assert kind != "auto"
     here = sum(machine.capacity[kind] for machine in inventory.machines)
-    upper = max(here, sum(inventory.whole.get(kind, ())), inventory.max_ranks or 0)
+    upper = max(here, sum(queue.ranks_of(inventory.whole, kind, waiting.image)), inventory.max_ranks or 0)
     sizes = range(1, upper + 1)
     return bisect_left(
         sizes, True, key=lambda n: queue.impossible(replace(waiting, world_size=n), inventory) is not None
@@ -197,15 +204,24 @@ def _most(waiting: queue.Waiting, inventory: queue.Inventory) -> int:
 
 
 def _per_node(kind: queue.Device, inventory: queue.Inventory) -> int | None:
-    """Ranks of the largest node; None: no node is known."""
-    here = (machine.capacity[kind] for machine in inventory.machines)
-    return max((*here, *inventory.whole.get(kind, ())), default=0) or None
+    """Ranks of the largest node of the cluster's own image, on which trainings run; None: no such node is known."""
+    here = (machine.capacity[kind] for machine in inventory.machines if not machine.image)
+    return max((*here, *queue.ranks_of(inventory.whole, kind, "")), default=0) or None
 
 
-def _host_memory(cluster: Nodes, model: str, per_node: int | None) -> int | None:
-    """Of a node with `per_node` GPUs, at the least that a known node has for each GPU of `model`; None: not known."""
-    rows = [row for row in gpu_rows(cluster, model) if row["host_memory_bytes"]]
-    least = min((row["host_memory_bytes"] / int(row["gpu"]) for row in rows), default=None)
+def _node_memory(waiting: queue.Waiting, kind: queue.Device, cluster: Nodes, per_node: int | None) -> int | None:
+    """Bytes that `per_node` ranks share on a node, at the least that a known node has for each of its ranks; None: not known.
+
+    Ranks are placed whatever memory a node has. Nodes without the label that all nodes of the job must share get none of them.
+    """
+    rows = gpu_rows(cluster, waiting.model) if kind == "cuda" else cluster.rows
+    shares = [
+        row["host_memory_bytes"] / ranks
+        for row in rows
+        if waiting.within is None or row[waiting.within]
+        if (ranks := queue.machine(row["cpu"], 0, row["gpu"], 0, cluster.cpu_ranks_per_core).capacity[kind])
+    ]
+    least = min(filter(None, shares), default=None)
     return None if least is None or per_node is None else int(least * per_node)
 
 

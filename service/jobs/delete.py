@@ -44,7 +44,7 @@ async def _refuse_kept(tx: AsyncConnection, row: RowMapping) -> None:
     if row["pinned"]:
         remedy = f"Unpin it first: shardyard edit {row['id']} --unpin"
         raise JobPinned(f"{row['id']} is pinned.", field="pinned", remedy=remedy)
-    user = await removals.living_child(tx, row["id"])
+    user = await removals.living_user(tx, row["id"])
     if user is not None:
         raise JobInUse(f"{user} continues from a checkpoint of {row['id']}.", remedy=f"Wait for the end of {user}.")
     version = await models.of_job(tx, row["id"])

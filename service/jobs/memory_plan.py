@@ -7,14 +7,14 @@ A module of the user's own has no formulas: its plan is its submitter's dry run,
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
 from ...strategies.cost.node_room import Cluster, Room, Verdict, verdict
 from ...strategies.cost.plan import Plan, plan
-from ...strategies.layout import Layout
+from ...strategies.expert_rules import groups_experts
 from ...workers import own_plan
 from ...workers.cost_inputs import planned_setting
 from ...workers.device_choices import DeviceFacts
@@ -139,12 +139,12 @@ def _kinds(spec: JobSpec, clusters: Sequence[Nodes], least: int) -> list[tuple[D
 
 
 def _facts(device: queue.Device, clusters: Sequence[Nodes], model: str) -> DeviceFacts:
-    """GPUs count as old only if all of them are known to be."""
+    """Of several models that which needs least memory decides: one that groups experts, else the newest. An unknown one counts as new."""
     models = [models for cluster in clusters for models in gpu_models(cluster, model)]
     if device == "cpu" or not all(models):
         return DeviceFacts(device)
-    newest = max((model.capability for several in models for model in several), default=None)
-    return DeviceFacts(device, newest)
+    capabilities = {model.capability for several in models for model in several}
+    return DeviceFacts(device, max(capabilities, key=lambda one: (groups_experts(one), one), default=None))
 
 
 def gpu_models(nodes: Nodes, model: str) -> list[tuple[GpuModel, ...]]:
@@ -172,7 +172,7 @@ def _cluster(nodes: Nodes, device: queue.Device, pick: Callable[[Iterable[int]],
     """The rooms of nodes with GPUs of `model`, if given. `pick` chooses where a GPU's name stands for models of several sizes."""
     rooms = [(row["gpu_model"], _room(row, device, nodes.cpu_ranks_per_core, pick)) for row in nodes.rows]
     here = sum(room.ranks for _, room in rooms)
-    whole = max(sum(nodes.inventory.whole.get(device, ())), nodes.inventory.max_ranks or 0)
+    whole = max(sum(queue.ranks_of(nodes.inventory.whole, device, "")), nodes.inventory.max_ranks or 0)
     asked = [room for name, room in rooms if room.ranks and _is_asked(name, model)]
     return Cluster(asked, max(0, whole - here))
 
@@ -195,9 +195,16 @@ def _refusal(
     spec: JobSpec, architecture: Architecture, found: Planned, clusters: Sequence[Cluster], nodes: Sequence[Nodes]
 ) -> DoesNotFit:
     """The error with the breakdown, and the smallest change that fits."""
+    now = queued_job.waiting(spec)
+
+    @cache
+    def has_nodes(job: queue.Waiting) -> bool:
+        job = replace(job, wanted=found.device.kind)
+        return any(queue.impossible(job, cluster.inventory) is None for cluster in nodes)
 
     def judge(changed: TrainSpec) -> Verdict | None:
-        if not _on_nodes(spec, changed.layout, found.device.kind, nodes):
+        job = queued_job.waiting(spec.model_copy(update={"train": changed}))
+        if job != now and not has_nodes(job):  # the next submission would refuse it
             return None
         return _verdict(changed, architecture, found.device, clusters)[1]
 
@@ -205,14 +212,6 @@ def _refusal(
     change = smallest_change(spec.train, facts_of(architecture), judge, most_ranks)
     field = f"train.{change.edits[0][0]}" if change is not None and change.fits else "train.layout"
     return DoesNotFit(_message(found), field=field, remedy=_remedy(change))
-
-
-def _on_nodes(spec: JobSpec, layout: Layout, device: queue.Device, nodes: Sequence[Nodes]) -> bool:
-    """Whether larger tensor groups than the spec's have nodes, as far as the clusters' capacity is known."""
-    if layout.tensor <= spec.train.layout.tensor:
-        return True
-    group = replace(queued_job.waiting(spec), wanted=device, world_size=layout.tensor, tensor=layout.tensor)
-    return any(queue.impossible(group, cluster.inventory) is None for cluster in nodes)
 
 
 def _message(found: Planned) -> str:

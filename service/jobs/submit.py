@@ -102,7 +102,7 @@ async def create(
     async with store.write() as tx:
         if request.guard is not None:
             await request.guard(tx)
-        await _keep_sources(tx, row)
+        await keep_sources(tx, row)
         if row["elastic"]:
             row["elastic_at"] = unix_now(tx) + spec.policy.elastic_grace_s
         if row.get("code") is not None:
@@ -126,8 +126,8 @@ async def create(
     return (job_of(stored), True) if created else (_replayed(stored, request.body_hash), False)
 
 
-async def _keep_sources(tx: AsyncConnection, row: dict[str, Any]) -> None:
-    """Lock the jobs that the new one continues from, so that none is deleted at the same time. Raises JobDeleted."""
+async def keep_sources(tx: AsyncConnection, row: dict[str, Any]) -> None:
+    """Lock the jobs from which a new job, or a new sweep's trials, continue: none is deleted at the same time. Raises JobDeleted."""
     for source in sorted({row["parent"], row["retry_of"]} - {None}):
         locked = await job_rows.lock(tx, source)
         if locked is not None and locked["deleted_at"] is not None:

@@ -13,8 +13,8 @@ from ...workers.messages.gang_spec import ANY_MODELS
 from .packing import groups_on, placed
 from .waiting import Device, Wait, Waiting, Within
 
-#: Device → ranks of each node of the cluster with all its nodes.
-Whole = Mapping[Device, Sequence[int]]
+#: Device → image of nodes, empty: the cluster's own → ranks of each such node of the cluster with all its nodes.
+Whole = Mapping[Device, Mapping[str, Sequence[int]]]
 
 _TOGETHER: Final[dict[Within, str]] = {"zone": "zone", "domain": "NVLink domain"}
 
@@ -56,13 +56,17 @@ class Pool:
         self.machines = [machines[number] for number in self.numbers]
         self.here = [machine.capacity[device] for machine in self.machines]
         self.in_use = [0 if machine.cordoned else machine.capacity[device] for machine in self.machines]
-        self.whole = whole.get(device, ())
+        self._by_image = whole.get(device, {})
+        self.images = {machine.image for machine in self.machines} | {
+            name for name, nodes in self._by_image.items() if any(nodes)
+        }
+        self.whole = ranks_of(whole, device, None)
         self.capacity = sum(self.here)
         self.most = max(self.capacity, sum(self.whole))
         self.max_ranks = max_ranks
         self._growth = f" and may grow to {max_ranks}" if (max_ranks or 0) > self.most else ""
         anything = any(ranks for machine in machines for ranks in machine.capacity.values())
-        self.known = anything or max_ranks is not None or any(whole.values())
+        self.known = anything or max_ranks is not None or any(ranks_of(whole, one, None) for one in whole)
         self.free = [0 if machine.cordoned else machine.free[device] for machine in self.machines]
         self.left = sum(self.free) - _unseen(device, machines, held)
         self.cores_free = [machine.cores_free for machine in self.machines]
@@ -88,7 +92,9 @@ class Pool:
         return self._parts[wants]
 
     def restricts(self, job: Waiting) -> bool:
-        """Whether not all machines may serve the job together, or some have too few cores for all their GPUs."""
+        """Whether not all nodes may serve the job together, or some have too few cores for all their GPUs."""
+        if job.image is not None and not self.images <= {job.image}:  # nodes that are away have an image, too
+            return True
         return bool(self.machines) and (
             [len(part) for part in self.parts(job)] != [len(self.machines)] or _wants_cores(job, self.device)
         )
@@ -116,15 +122,17 @@ class Pool:
     # Whether a job fits.
 
     def has_room_when_whole(self, job: Waiting) -> bool:
-        """Whether the job fits on the nodes of the full cluster, or on the present ones. What is away may have any label."""
+        """Whether the job fits on the nodes of the full cluster, or on the present ones. Of what is away only the image is known."""
         return self._room_of_all(job)[0]
 
     def _room_of_all(self, job: Waiting) -> tuple[bool, bool]:
         """`has_room_when_whole`, and whether it fits on the nodes in use. What is given to jobs changes neither: equal jobs ask once."""
         alike = replace(job, id="", others=(), least=None)
         if alike not in self._lasting:
-            away = not self.restricts(job) or sum(self.whole) > self.capacity
-            whole = (away and _pack(self.whole, job) is not None) or self._fits(self.here, job)
+            nodes = _of_image(self._by_image, job.image)
+            here = sum(one.capacity[self.device] for one in self.machines if job.image in (one.image, None))
+            away = not self.restricts(job) or sum(nodes) > here
+            whole = (away and _pack(nodes, job) is not None) or self._fits(self.here, job)
             self._lasting[alike] = whole, self._fits(self.in_use, job)
         return self._lasting[alike]
 
@@ -256,7 +264,7 @@ class Pool:
         model = f" on {job.model} GPUs" if job.model else " on GPUs of one model" if one else ""
         together = f" in one {_TOGETHER[job.within]}" if job.within else ""
         cores = f" with {job.cpus:g} cores for each GPU" if _wants_cores(job, self.device) else ""
-        several = any(machine.image for machine in self.machines)
+        several = any(self.images)
         image = f" on nodes of {_image(job.image)}" if job.image is not None and (job.image or several) else ""
         return model + together + cores + image
 
@@ -264,13 +272,24 @@ class Pool:
         """What there is of it, in words."""
         if self.parts(job):
             return f"the most together are {self._most(numbers, job)}"
-        images = {machine.image for machine in self.machines}
-        if job.image is not None and job.image not in images:
-            return f"the cluster's nodes have {', '.join(_image(name) for name in sorted(images))}"
+        if job.image is not None and job.image not in self.images:
+            return f"the cluster's nodes have {', '.join(_image(name) for name in sorted(self.images))}"
+        if job.image is not None and all(machine.image != job.image for machine in self.machines):
+            return "all of these are away"
         if job.within and any(_part_of(machine, replace(job, within=None), self.device) for machine in self.machines):
             return f"no node has a label of its {_TOGETHER[job.within]}"
         models = sorted({machine.model for machine in self.machines} - {""})
         return f"the cluster has {', '.join(models) or 'GPUs of unknown models'}"
+
+
+def ranks_of(whole: Whole, device: Device, image: str | None) -> list[int]:
+    """The ranks of each node of the full cluster that runs the image; None: any image."""
+    return _of_image(whole.get(device, {}), image)
+
+
+def has_devices(pool: Pool, job: Waiting) -> bool:
+    """Whether the full cluster has nodes of the job's image with such devices."""
+    return any(job.image in (image, None) for image in pool.images)
 
 
 def awaited_by(pool: Pool, job: Waiting) -> frozenset[int]:
@@ -342,6 +361,10 @@ def _part_of(machine: Machine, job: Waiting, device: Device) -> tuple[str, str, 
     model = "" if device == "cpu" or job.gpu == ANY_MODELS else machine.model
     zone = machine.zone if job.within else ""
     return model, zone, machine.domain if job.within == "domain" else ""
+
+
+def _of_image(nodes: Mapping[str, Sequence[int]], image: str | None) -> list[int]:
+    return [ranks for name, those in nodes.items() if image in (name, None) for ranks in those]
 
 
 def _wants_cores(job: Waiting, device: Device) -> bool:

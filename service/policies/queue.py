@@ -12,10 +12,23 @@ from dataclasses import dataclass, field, replace
 from math import floor
 
 from ...workers.messages.gang_spec import ANY_MODELS
-from .pool import Machine, Pool, Pools, Whole, awaited_by, block, give, gives_way, lacking_cores, reserving
+from .pool import (
+    Machine,
+    Pool,
+    Pools,
+    Whole,
+    awaited_by,
+    block,
+    give,
+    gives_way,
+    has_devices,
+    lacking_cores,
+    ranks_of,
+    reserving,
+)
 from .waiting import Device, DeviceChoice, Wait, Waiting, Within
 
-__all__ = ["Device", "DeviceChoice", "Machine", "Wait", "Waiting", "Whole", "Within", "reserving"]
+__all__ = ["Device", "DeviceChoice", "Machine", "Wait", "Waiting", "Whole", "Within", "ranks_of", "reserving"]
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
@@ -145,13 +158,16 @@ def _pools(machines: Sequence[Machine], held: Mapping[str, int], max_ranks: int 
 
 
 def _resolve(job: Waiting, pools: Pools) -> Device:
-    """The device kind of `auto`: GPUs if the whole cluster has enough of them, or if CPUs would not be enough either; else CPUs."""
+    """The device kind of `auto`: GPUs if the whole cluster has enough of them, or if CPUs would not be enough either; else CPUs.
+
+    Nodes of the job's image count.
+    """
     if job.wanted != "auto":
         return job.wanted
     if job.model:
         return "cuda"
     job = replace(job, gpu=ANY_MODELS, within=None, cpus=0.0)  # what it lacks on GPUs is no reason for CPUs
     gpus = pools["cuda"]
-    if gpus.has_room_when_whole(job) or (gpus.most and not pools["cpu"].has_room_when_whole(job)):
+    if gpus.has_room_when_whole(job) or (has_devices(gpus, job) and not pools["cpu"].has_room_when_whole(job)):
         return "cuda"
     return "cpu"

@@ -31,7 +31,7 @@ async def get(tx: AsyncConnection, job_id: str, number: int) -> RowMapping | Non
 
 
 async def nodes(tx: AsyncConnection, job_id: str, number: int) -> list[str]:
-    """The ids of the cluster's living nodes when the attempt was placed. Earlier versions did not store them."""
+    """The ids of the cluster's living nodes when the attempt was placed; none once it has ended."""
     statement = select(attempts.c.nodes).where(attempts.c.job_id == job_id, attempts.c.number == number)
     return list((await tx.execute(statement)).scalar_one_or_none() or ())
 
@@ -56,7 +56,8 @@ async def end(
     statement = update(attempts).where(
         attempts.c.job_id == job_id, attempts.c.number == number, attempts.c.ended_at.is_(None)
     )
-    await tx.execute(statement.values(outcome=outcome, ended_at=now, error=error))
+    # Only the end of a lost gang is compared with the nodes, and of a large cluster they take tens of kilobytes.
+    await tx.execute(statement.values(outcome=outcome, ended_at=now, error=error, nodes=[]))
     whole = func.sum((attempts.c.ended_at - attempts.c.started_at) * DEVICES)
     spent = select(whole).where(attempts.c.job_id == jobs.c.id, attempts.c.ended_at.is_not(None))
     await tx.execute(update(jobs).where(jobs.c.id == job_id).values(device_s=spent.scalar_subquery()))

@@ -1,6 +1,6 @@
 """SQL of the table `capacities`: a cluster's capacity with all its nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import select
 from sqlalchemy.engine import RowMapping
@@ -10,8 +10,11 @@ from .cluster_tables import capacities
 from .dialect import insert
 
 
-async def put(tx: AsyncConnection, cluster: str, device: str, nodes: Sequence[float], configured: bool) -> None:
-    values = {"nodes": list(nodes), "configured": configured}
+async def put(
+    tx: AsyncConnection, cluster: str, device: str, nodes: Mapping[str, Sequence[int]], configured: bool
+) -> None:
+    """`nodes`: image → CPUs or GPUs of each node."""
+    values = {"nodes": dict(nodes), "configured": configured}
     statement = insert(tx, capacities).values(cluster=cluster, device=device, **values)
     await tx.execute(statement.on_conflict_do_update(index_elements=["cluster", "device"], set_=values))
 

@@ -50,7 +50,7 @@ capacities = Table(
     METADATA,
     Column("cluster", String(63), primary_key=True),
     Column("device", String(8), primary_key=True),  # cpu, cuda
-    Column("nodes", JSON, nullable=False),  # CPUs or GPUs of each node, the largest first
+    Column("nodes", JSON, nullable=False),  # image → CPUs or GPUs of each node, the largest first
     Column("configured", Boolean, nullable=False),  # by settings
 )
 

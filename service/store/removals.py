@@ -58,10 +58,12 @@ async def mark(tx: AsyncConnection, job_id: str, actor: str) -> None:
     await tx.execute(update(jobs).where(jobs.c.id == job_id).values(deleted_at=unix_now(tx), deleted_by=actor))
 
 
-async def living_child(tx: AsyncConnection, job_id: str) -> str | None:
-    """A job that has not ended and began with a checkpoint of this one."""
-    statement = select(jobs.c.id).where(jobs.c.parent == job_id, jobs.c.state.not_in(FINAL)).limit(1)
-    return (await tx.execute(statement)).scalar_one_or_none()
+async def living_user(tx: AsyncConnection, job_id: str) -> str | None:
+    """A sweep, or else a job, that has not ended and begins with a checkpoint of this job."""
+    of_trials = select(sweeps.c.id).where(sweeps.c.parent == job_id, sweeps.c.finished_at.is_(None)).limit(1)
+    child = select(jobs.c.id).where(jobs.c.parent == job_id, jobs.c.state.not_in(FINAL)).limit(1)
+    found: str | None = (await tx.execute(of_trials)).scalar_one_or_none()
+    return (await tx.execute(child)).scalar_one_or_none() if found is None else found
 
 
 async def mark_old(tx: AsyncConnection, days: float, actor: str, limit: int) -> int:
@@ -171,8 +173,9 @@ def _older(tx: AsyncConnection, days: float | ColumnElement[float]) -> ColumnEle
 
 
 def _unused() -> ColumnElement[bool]:
-    used = exists().where(_USER.c.parent == jobs.c.id, _USER.c.state.not_in(FINAL))
-    return and_(~used, ~models.names(jobs.c.id))
+    child = exists().where(_USER.c.parent == jobs.c.id, _USER.c.state.not_in(FINAL))
+    of_trials = exists().where(sweeps.c.parent == jobs.c.id, sweeps.c.finished_at.is_(None))
+    return and_(~child, ~of_trials, ~models.names(jobs.c.id))
 
 
 def _of_cluster(cluster: str) -> ColumnElement[bool]:

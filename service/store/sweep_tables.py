@@ -14,6 +14,7 @@ sweeps = Table(
     Column("state", String(16), nullable=False),  # running, cancelling, succeeded, failed, cancelled
     Column("message", Text),
     Column("spec", JSON, nullable=False),  # of a trial's job, without the parameters' values
+    Column("parent", String(40)),  # the job with whose checkpoint the trials begin, if its path names one
     Column("sweep", JSON, nullable=False),
     Column("trials", Integer, nullable=False),
     Column("actor", Text, nullable=False),
@@ -26,6 +27,7 @@ sweeps = Table(
     Column("free_at", Double, nullable=False, server_default="0"),
     Index(None, "name", "id"),
     Index("ix_sweeps_open", "id", sqlite_where=_OPEN, postgresql_where=_OPEN),
+    Index("ix_sweeps_parent", "parent", sqlite_where=_OPEN, postgresql_where=_OPEN),
 )
 
 trials = Table(

@@ -168,7 +168,7 @@ attempts = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("gang", Text, nullable=False),
     Column("device", String(8), nullable=False),
-    Column("nodes", JSON, nullable=False),  # ids of the nodes that were alive when it was placed
+    Column("nodes", JSON, nullable=False),  # ids of the nodes that were alive when it was placed; none at its end
     Column("devices", Integer),  # number of devices, spares included; null for attempts placed by earlier versions
     _counter("cursor"),  # the number of the gang's last event that is stored
     Column("started_at", Double, nullable=False),

@@ -7,8 +7,7 @@ act is harmless if repeated. So a dispatcher may die at any line, and the next o
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +30,9 @@ from ..store import sweeps as rows
 from ..store.engine import Store
 from ..sweep_spec import Sweep
 from . import metric_values, optuna_search
+from .lease import SweepLeases
 from .metric_values import Metric, Passed
+from .points import Point
 from .request import spec_of, trial_document
 
 log = logging.getLogger(__name__)
@@ -47,17 +48,13 @@ _BECOMES: Final = {
 _FIRST: Final = ("cancel", "pause", "resume", "submit")
 #: Most acts of one step: the dispatcher's other sweeps wait meanwhile, and the lease runs.
 _ACTS: Final = 100
-#: Most trials of one step whose parameters Optuna chooses: each choice takes longer with every trial, and the lease runs.
-_CHOICES: Final = 16
+#: The part of a lease after which a step asks Optuna for no more parameters: the dispatcher's other sweeps wait meanwhile.
+_CHOOSING: Final = 0.25
 #: The message of a trial that continues after a rung, and whose program has saved nothing that Shardyard knows of.
 _REPEATS: Final = (
     "It continued after a rung, and the program had saved no checkpoint with shardyard.checkpoint: unless it keeps files of its own, it "
     "repeated its steps. Save a checkpoint on SIGTERM, or set asha.losers to cancel."
 )
-
-
-class SweepLeaseLost(Exception):
-    """Another dispatcher advances the sweep now."""
 
 
 class _SweepCancelled(Exception):
@@ -95,6 +92,7 @@ class Advance:
 
     def __init__(self, store: Store, settings: Settings, token: str) -> None:
         self._store, self._settings, self._token = store, settings, token
+        self._leases = SweepLeases(store, token, settings.lease_s)
         self._waiting: set[str] = set()
         self._put_off: dict[str, int] = {}  # sweep → the trial whose submission was put off last
         self._all_files = SpecFiles()
@@ -166,19 +164,20 @@ class Advance:
         }
         changes = {number: dict(values) for number, values in news.items()}
         following = _give_up(after) if cancelling else self._decisions(found, after, reached)
-        later = _to_choose(after, following)[_CHOICES:]
-        for number in following.keys() - later:
-            changes[number] = changes.get(number, {}) | following[number]
-        await self._choose_parameters(found, after, changes)
+        begin = _to_choose(after, following)
+        points = await self._chosen(found, after, begin)
+        for number in following.keys() - begin[len(points) :]:
+            chosen = {"parameters": points[number]} if number in points else {}
+            changes[number] = changes.get(number, {}) | following[number] | chosen
         async with self._store.write() as tx:
-            await self._locked(tx, found.id)
+            await self._leases.locked(tx, found.id)
             await rows.change_all(tx, found.id, changes)
             final = [{**one, **changes.get(one["number"], {})} for one in after]
             if all(one["standing"] in ("done", "over") and one["due"] is None for one in final):
                 await self._settle(tx, found, final, cancelling)
             due = [one for one in await rows.busy(tx, [found.id]) if one["due"] is not None]
-        if later:
-            self._waiting.discard(found.id)  # the next step chooses for them, under a lease of its own
+        if len(points) < len(begin):
+            self._waiting.discard(found.id)  # the next step chooses for the others
         else:
             self._waiting.add(found.id)
         return due
@@ -205,17 +204,23 @@ class Advance:
                 changes[decision.number]["outcome"] = "stopped"
         return changes
 
-    async def _choose_parameters(
-        self, found: _Sweep, after: Sequence[Mapping[str, Any]], changes: dict[int, dict[str, Any]]
-    ) -> None:
-        """Ask Optuna for the parameters of the trials that begin."""
-        seen = [optuna_search.Seen.of(one) for one in after if one["parameters"] is not None]
-        for one in after:
-            change = changes.get(one["number"], {})
-            if change.get("due") == "submit" and one["parameters"] is None:
-                point = await asyncio.to_thread(optuna_search.ask, found.sweep, seen, one["number"])
-                change["parameters"] = point
-                seen.append(optuna_search.Seen(point, (), None, ended=False))
+    async def _chosen(
+        self, found: _Sweep, after: Sequence[Mapping[str, Any]], begin: Sequence[int]
+    ) -> dict[int, Point]:
+        """The parameters of the trials that begin, by Optuna: of all, or of the first ones if it takes long."""
+        points: dict[int, Point] = {}
+        if not begin:
+            return points
+        await self._keep_lease(found)
+        until = time.monotonic() + _CHOOSING * self._settings.lease_s
+        async with self._leases.kept(found.id):
+            seen = [optuna_search.Seen.of(one) for one in after if one["parameters"] is not None]
+            study = await asyncio.to_thread(optuna_search.Study, found.sweep, seen)
+            for number in begin:
+                if points and time.monotonic() >= until:
+                    break
+                points[number] = await asyncio.to_thread(study.ask, number)
+        return points
 
     async def _settle(
         self, tx: AsyncConnection, found: _Sweep, final: Sequence[Mapping[str, Any]], cancelling: bool
@@ -230,14 +235,8 @@ class Advance:
 
     async def _keep_lease(self, found: _Sweep) -> None:
         """Prolong the lease when half of it is gone. Raises SweepLeaseLost if it is over, and _SweepCancelled."""
-        async with self._store.read() as tx:
-            left, state = await rows.left(tx, found.id, self._token), await rows.state(tx, found.id)
-        if state == "cancelling" != found.row["state"]:
+        if await self._leases.keep(found.id) == "cancelling" != found.row["state"]:
             raise _SweepCancelled
-        if left < self._settings.lease_s / 2:
-            async with self._store.write() as tx:
-                if not await rows.prolong(tx, found.id, self._token, self._settings.lease_s):
-                    raise SweepLeaseLost(f"the lease of {found.id} has expired")
 
     async def _carry_out(self, found: _Sweep, one: RowMapping) -> bool:
         """Do what is due for a trial's job, and store that it is done. What cannot be done yet stays due.
@@ -273,7 +272,7 @@ class Advance:
             elif one["due"] == "pause" or (one["due"] == "cancel" and isinstance(error, JobEnded)):
                 done |= {"standing": "active", "outcome": None}  # the job was faster, or a user; its end is news later
         async with self._store.write() as tx:
-            await self._locked(tx, found.id)
+            await self._leases.locked(tx, found.id)
             await rows.change(tx, found.id, one["number"], done)
         if one["due"] == "cancel" or done.get("outcome") == "refused":
             self._waiting.discard(found.id)
@@ -292,32 +291,13 @@ class Advance:
         files = self._files.setdefault(found.id, self._all_files.apart())
 
         async def guard(tx: AsyncConnection) -> None:
-            if (await self._locked(tx, found.id))["state"] == "cancelling":
+            if (await self._leases.locked(tx, found.id))["state"] == "cancelling":
                 raise _SweepCancelled
 
         request = submitting.Request(_key(found, one), digest, found.row["actor"], guard=guard)
-        async with self._lease_kept(found.id):
+        async with self._leases.kept(found.id):
             job, _ = await submitting.requested(self._store, self._settings, spec, request, files)
         return job.id
-
-    @asynccontextmanager
-    async def _lease_kept(self, sweep_id: str) -> AsyncIterator[None]:
-        """Prolong the lease meanwhile: the checks of a submission may take longer than it lasts."""
-
-        async def prolong() -> None:
-            while True:
-                await asyncio.sleep(self._settings.lease_s / 3)
-                with suppress(DatabaseError):  # the next try is before the lease is over
-                    async with self._store.write() as tx:
-                        if not await rows.prolong(tx, sweep_id, self._token, self._settings.lease_s):
-                            return  # which the submission finds out
-
-        prolonging = asyncio.create_task(prolong())
-        try:
-            yield
-        finally:
-            prolonging.cancel()
-            await asyncio.wait({prolonging})
 
     async def _leave_out(self, found: _Sweep, one: RowMapping) -> None:
         """A trial of a cancelled sweep is due to be submitted: note its job if it has one already, else it is over.
@@ -326,17 +306,10 @@ class Advance:
         lock and with its own token: either that is done before we look, or it finds that the token is ours.
         """
         async with self._store.write() as tx:
-            await self._locked(tx, found.id)
+            await self._leases.locked(tx, found.id)
             job = await job_rows.by_key(tx, _key(found, one))
             left = {"standing": "over", "outcome": "cancelled"} if job is None else {"job_id": job["id"]}
             await rows.change(tx, found.id, one["number"], {"due": None, **left})
-
-    async def _locked(self, tx: AsyncConnection, sweep_id: str) -> RowMapping:
-        """The sweep, locked until the transaction's end. Raises SweepLeaseLost."""
-        row = await rows.lock(tx, sweep_id, self._token)
-        if row is None:
-            raise SweepLeaseLost(f"another dispatcher advances {sweep_id}")
-        return row
 
 
 def _key(found: _Sweep, one: RowMapping) -> str:

@@ -1,4 +1,4 @@
-"""Asks Optuna for a trial's parameters. Each time the study is made from the stored trials: no other storage, and no state to lose."""
+"""Asks Optuna for trials' parameters. In each step the study is made from the stored trials: no other storage, and no state to lose."""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -33,19 +33,29 @@ def installed() -> bool:
     return importlib.util.find_spec("optuna") is not None
 
 
-def ask(sweep: Sweep, seen: Sequence[Seen], number: int) -> Point:
-    """The parameters of trial `number`, by TPE (Bergstra et al., 2011). Blocks for some milliseconds; the first call imports Optuna."""
-    import optuna
+class Study:
+    """A sweep's study. A trial whose parameters were asked for is one that runs from then on."""
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    seed = (sweep.seed * 10_007 + number) % 2**32  # NumPy's bound
-    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=_AT_RANDOM, constant_liar=True, multivariate=True)
-    study = optuna.create_study(direction=sweep.goal, sampler=sampler)
-    distributions = {path: _distribution(parameter) for path, parameter in sweep.parameters.items()}
-    for one in seen:
-        study.add_trial(_frozen(one, sweep, distributions))
-    given = study.ask(distributions).params
-    return {path: _value(sweep.parameters[path], given[path]) for path in sweep.parameters}
+    def __init__(self, sweep: Sweep, seen: Sequence[Seen]) -> None:
+        """Blocks for a second with a thousand trials; the first one imports Optuna."""
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._sweep = sweep
+        self._distributions = {path: _distribution(parameter) for path, parameter in sweep.parameters.items()}
+        self._study = optuna.create_study(direction=sweep.goal)
+        for one in seen:
+            self._study.add_trial(_frozen(one, sweep, self._distributions))
+
+    def ask(self, number: int) -> Point:
+        """The parameters of trial `number`, by TPE (Bergstra et al., 2011). Blocks for milliseconds, or seconds with long lists."""
+        from optuna.samplers import TPESampler
+
+        seed = (self._sweep.seed * 10_007 + number) % 2**32  # NumPy's bound
+        # A sampler of its own: what a trial draws does not depend on which others are asked for in the same step.
+        self._study.sampler = TPESampler(seed=seed, n_startup_trials=_AT_RANDOM, constant_liar=True, multivariate=True)
+        given = self._study.ask(self._distributions).params
+        return {path: _value(parameter, given[path]) for path, parameter in self._sweep.parameters.items()}
 
 
 def _distribution(parameter: Parameter) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...strategies.layout import Refusal
 from ..errors import IdempotencyConflict, InvalidSpec, SweepEnded
-from ..ids import new_id
+from ..ids import job_in, new_id
 from ..jobs import submit as submitting
 from ..queries import sweeps as queries
 from ..schemas.model import Reference
@@ -16,6 +16,7 @@ from ..spec import AnySpec
 from ..spec_files import SpecFiles
 from ..store import sweeps as rows
 from ..store.engine import Store
+from ..sweep_spec import Sweep
 from .points import Point
 from .request import SweepRequest, metric_of, rungs_of
 
@@ -39,20 +40,18 @@ async def submit(
             known = await rows.by_key(tx, idempotency_key)
         if known is not None:
             return await _replayed(store, known["id"], known["body_hash"] == digest), False
-    try:
-        metric_of(first, request.sweep)
-        rungs = rungs_of(first, request.sweep)
-    except Refusal as refusal:
-        raise InvalidSpec(refusal.message, field=refusal.field, remedy=refusal.remedy) from None
+    rungs = _rungs(first, request.sweep)
     row = await submitting.row_of(store, settings, first, files or SpecFiles())
     if rungs and "train" in row["spec"]:
         _refuse_passed(rungs[0], row["resume"])
     now, count = time.time(), request.sweep.number_of_trials
+    row |= {"parent": job_in(row["resume"]) if row["resume"] else None, "retry_of": None}
     values = {
         "id": new_id("sweep", now),
         "name": first.name,
         "state": "running",
         "spec": _naming(request.spec, row["spec"], row["resume"]),
+        "parent": row["parent"],
         "sweep": request.sweep.model_dump(mode="json", exclude_none=True),
         "trials": count,
         "actor": asked.actor,
@@ -63,12 +62,22 @@ async def submit(
     given: Sequence[Point | None] = request.points or [None] * count
     trials = [{"number": at, "standing": "waiting", "parameters": point} for at, point in enumerate(given)]
     async with store.write() as tx:
+        await submitting.keep_sources(tx, row)
         created = await rows.create(tx, values, trials)
         stored = values if created else await rows.by_key(tx, idempotency_key or "")
     assert stored is not None
     if not created:
         return await _replayed(store, str(stored["id"]), stored["body_hash"] == digest), False
     return await queries.get_sweep(store, str(values["id"])), True
+
+
+def _rungs(first: AnySpec, sweep: Sweep) -> list[int]:
+    """The steps at which trials are compared. Raises InvalidSpec, also for a metric that the jobs never report."""
+    try:
+        metric_of(first, sweep)
+        return rungs_of(first, sweep)
+    except Refusal as refusal:
+        raise InvalidSpec(refusal.message, field=refusal.field, remedy=refusal.remedy) from None
 
 
 def _refuse_passed(rung: int, resume: str | None) -> None:

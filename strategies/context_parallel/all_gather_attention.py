@@ -24,7 +24,7 @@ from torch import Tensor
 from ..activation_memory.selective import as_one
 from ..collectives import Pending, all_gather
 from .document_mask import DocumentMask, mask_of
-from .ring_attention import Blocks, Softmax, before_merges, merge
+from .ring_attention import Blocks, Softmax, before_merges, merge, zigzag
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,11 @@ def _meetings(group: dist.ProcessGroup, length: int, blocks: Blocks) -> list[tup
     """Own queries, the sequence's keys that they meet, and the mask, or whether it is the causal one; `length`: of the own queries."""
     rank, ranks, half = group.rank(), group.size(), length // 2
     if not blocks.causal:
-        return [(slice(0, length), slice(0, ranks * length), False)]
+        rows, columns = slice(0, length), slice(0, ranks * length)
+        if blocks.starts is None:
+            return [(rows, columns, False)]
+        places = torch.arange(ranks * length, device=blocks.starts.device)
+        return [(rows, columns, mask_of(blocks.starts, zigzag(places, rank, ranks), places, causal=False))]
     found: list[tuple[slice, slice, bool | DocumentMask]] = []
     for rows, chunk in ((slice(0, half), rank), (slice(half, length), 2 * ranks - 1 - rank)):
         start = chunk * half

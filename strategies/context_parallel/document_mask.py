@@ -1,8 +1,8 @@
 """The mask of packed documents, and the kernel that computes blocks of attention under it.
 
-A query at place i of its row may meet the keys at places start(i) … i, where its document starts at start(i) (`documents.py`). A mask
-therefore needs the starts of the queries alone: whichever keys arrive, their places decide. It is never made whole, but for a few
-queries at a time, as are the scores.
+A query at place i of its row may meet the keys at places start(i) … i, where its document starts at start(i) (`documents.py`). Without
+the causal mask it may meet those up to the end of its document. A mask therefore needs the bounds of the queries alone: whichever keys
+arrive, their places decide. It is never made whole, but for a few queries at a time, as are the scores.
 
 The kernel is plain matrix products in fp32 or wider, over all keys of a block, also those of other documents. It computes more than a
 fused kernel would. Memory while it runs: a few copies of at most `CHUNK` scores, and keys and values in fp32 or wider. It keeps what
@@ -23,26 +23,30 @@ from .attention_kernels import Gradients, Kernel, shared, summed
 
 @dataclass(frozen=True)
 class DocumentMask:
-    """Which of the `keys` the `queries` may meet. Places in the whole sequence: `starts` [batch, queries], `queries`, `keys` [n]."""
+    """Which of the `keys` some queries may meet. Places in the whole sequence: `first` and `last` [batch, queries], and `keys` [n]."""
 
-    starts: Tensor
-    queries: Tensor
+    first: Tensor
+    last: Tensor
     keys: Tensor
 
     def outside(self, rows: slice = slice(None)) -> Tensor:
         """Which keys the queries `rows` may not meet: bool [batch, 1, rows, keys]."""
-        first, last = self.starts[:, rows].unsqueeze(-1), self.queries[rows].unsqueeze(-1)
+        first, last = self.first[:, rows].unsqueeze(-1), self.last[:, rows].unsqueeze(-1)
         return ((self.keys < first) | (self.keys > last)).unsqueeze(1)
 
     def chunks(self, heads: int) -> Iterator[slice]:
         """The queries, as many at a time as `heads` have `CHUNK` scores for."""
-        size = max(1, CHUNK // max(1, self.starts.shape[0] * heads * len(self.keys)))
-        return (slice(at, at + size) for at in range(0, len(self.queries), size))
+        batch, queries = self.first.shape
+        size = max(1, CHUNK // max(1, batch * heads * len(self.keys)))
+        return (slice(at, at + size) for at in range(0, queries, size))
 
 
-def mask_of(starts: Tensor, queries: Tensor, keys: Tensor) -> DocumentMask:
-    """The mask for queries and keys at these places; `starts` [batch, sequence]."""
-    return DocumentMask(starts[:, queries], queries, keys)
+def mask_of(starts: Tensor, queries: Tensor, keys: Tensor, causal: bool = True) -> DocumentMask:
+    """The mask for queries and keys at these places; `starts` [batch, sequence]. A query meets no later keys if it is `causal`."""
+    first = starts[:, queries]
+    # A row's starts never fall, and all places of a document have the same one.
+    last = queries.expand_as(first) if causal else torch.searchsorted(starts.contiguous(), first, right=True) - 1
+    return DocumentMask(first, last, keys)
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, mask: DocumentMask) -> tuple[Tensor, Tensor]:

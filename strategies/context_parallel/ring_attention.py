@@ -41,22 +41,20 @@ class Blocks:
 
     def meeting(self, step: int, rank: int, length: int) -> tuple[slice, slice, bool | DocumentMask]:
         """Which own queries meet which of the keys from `step` ranks away, and the mask, or whether it is the causal one."""
-        if not self.causal:
-            return slice(0, length), slice(0, length), False
-        rows, columns = meeting(step, rank, length)
+        rows, columns = meeting(step, rank, length) if self.causal else (slice(0, length), slice(0, length))
         if self.starts is None:
-            return rows, columns, step == 0
+            return rows, columns, self.causal and step == 0
         places = torch.arange(self.starts.shape[1], device=self.starts.device)
         ranks = len(places) // length
         queries, keys = (zigzag(places, place, ranks) for place in (rank, (rank - step) % ranks))
-        return rows, columns, mask_of(self.starts, queries[rows], keys[columns])
+        return rows, columns, mask_of(self.starts, queries[rows], keys[columns], self.causal)
 
 
 @dataclass(frozen=True)
 class Softmax:
     """Which softmax a method computes: under the causal mask of the whole sequence if `causal`; its blocks by `kernel`.
 
-    The default is the fastest kernel. Packed documents have a kernel of their own, and the causal mask.
+    The default is the fastest kernel. Packed documents have a kernel of their own.
     """
 
     kernel: Kernel | None = None
@@ -65,7 +63,7 @@ class Softmax:
     def blocks(self, q: Tensor, starts: Tensor | None) -> Blocks:
         """The blocks of queries like q, whose documents begin at `starts` [batch, sequence] if they are packed."""
         if starts is not None:
-            return Blocks(WITHIN_DOCUMENTS, True, starts)
+            return Blocks(WITHIN_DOCUMENTS, self.causal, starts)
         return Blocks(self.kernel or kernel_for(q), self.causal)
 
 

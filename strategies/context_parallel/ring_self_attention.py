@@ -48,12 +48,13 @@ class _Mask:
 
     def put_on(self, scores: Tensor, owner: int) -> Tensor:
         """`scores` [batch, heads, queries, keys of `owner`], −∞ where a query may not meet a key."""
-        if not self.causal:
+        if not self.causal and self.starts is None:
             return scores
         sequence = torch.arange(self.group.size() * scores.shape[2], device=scores.device)
         queries, keys = (zigzag(sequence, rank, self.group.size()) for rank in (self.group.rank(), owner))
-        outside = keys > queries.unsqueeze(1) if self.starts is None else mask_of(self.starts, queries, keys).outside()
-        return scores.masked_fill(outside, -torch.inf)
+        if self.starts is None:
+            return scores.masked_fill(keys > queries.unsqueeze(1), -torch.inf)
+        return scores.masked_fill(mask_of(self.starts, queries, keys, self.causal).outside(), -torch.inf)
 
 
 class _RingSelfAttention(torch.autograd.Function):

@@ -4,8 +4,8 @@ A mixture's feed-forward sees `top_k` rows per token, counted as if each expert 
 every token once. Beside what its experts keep it keeps the router's input and logits in fp32, the rows in the experts' order, their
 results twice but for one row per token (before and after they are weighted), where each row went, and with sequence parallelism its whole
 input. With a capacity, experts over several ranks get buffers of fixed size, of as many rows as an expert could get, and the results leave
-them once more (`expert_parallel.py`). Selective recompute computes products of all experts together again: batched ones, and on GPUs those
-grouped in bf16. Products expert by expert it keeps.
+them once more (`expert_parallel.py`). Selective recompute computes products of all experts together again: batched ones, and those grouped
+in bf16 (`expert_rules.py`). Products expert by expert it keeps.
 
 Context parallelism: attention keeps the heads that a rank has after Ulysses' exchange, with the copies of key/value heads. An all-gather
 works with the whole sequence's keys and values, and in the backward pass with their gradients in fp32 or wider. Ring Self-Attention

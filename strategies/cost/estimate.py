@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..batch import Batch
 from ..context_axes import context_axes
 from ..delayed_rules import alternates
+from ..expert_rules import HOPPER, groups_experts, rows_fit
 from ..layout import AXES, Layout
 from ..memory_options import MemoryOptions
 from ..zero_plus_plus_axes import zero_plus_plus_axes
@@ -89,7 +90,10 @@ class Setting:
     @property
     def experts_together(self) -> bool:
         """Whether experts are multiplied in one product, and not in a loop (`workers/models/experts.py`)."""
-        return self.fixed_buffers or (self.device != "cpu" and self.precision == "bf16")
+        if self.fixed_buffers or self.device == "cpu" or self.precision != "bf16":
+            return self.fixed_buffers
+        widths = self.decoder.dim, self.decoder.hidden // self.layout.tensor
+        return groups_experts(self.capability or HOPPER) and rows_fit(widths, self.compute)
 
     @property
     def expert_rows(self) -> float:

@@ -220,11 +220,23 @@ def test_a_plan_is_near_the_peak(layout: dict[str, Any], changes: dict[str, Any]
 def test_a_plan_knows_the_attention_kernel_of_a_gpu(gpu: str, dry: DryRunner) -> None:
     """Without flash attention key/value heads are repeated, and no scores are kept."""
     more = {"model": {**LLAMA, "layers": 2}, "data": {"seq_len": 1024}, "global_batch": 4, "precision": "fp16"}
-    train, model = train_of({}, more), gpu_named(gpu)
+    near_on(gpu, {}, more, dry)
+
+
+@pytest.mark.parametrize("gpu", ["H100", "B200", "MI300X"])
+def test_a_plan_knows_how_a_gpu_multiplies_experts(gpu: str, dry: DryRunner) -> None:
+    """Selective recompute keeps what a loop over the experts multiplied, and nothing of a grouped product."""
+    model = {**MIXTURE, "hidden": 3584}
+    more = {"model": model, "data": {"seq_len": 1024}, "global_batch": 16, "recompute": "selective"}
+    near_on(gpu, {"data": 4, "zero": 1}, more, dry)
+
+
+def near_on(gpu: str, layout: dict[str, Any], more: dict[str, Any], dry: DryRunner) -> None:
+    train, model = train_of(layout, more), gpu_named(gpu)
     architecture = train.architecture(256)
     assert architecture is not None and model is not None
     expected = plan(planned_setting(train, architecture, "cuda", model.capability)).peak
-    phases = dry.report({}, whole=True, on=gpu, **more).phases
+    phases = dry.report(layout, whole=True, on=gpu, **more).phases
     found = max(phase.bytes for phase in phases if phase.phase not in ("build", "validation"))
     assert found <= 1.05 * expected
     assert expected <= 1.25 * found

@@ -18,10 +18,13 @@ def heads(kv_heads: int, sequence: int, dtype: torch.dtype = torch.float64) -> t
     return q, k, v, grad
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
-    """Torch's attention, with the key/value heads repeated for each head of q."""
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True, starts: Tensor | None = None) -> Tensor:
+    """Torch's attention, with the key/value heads repeated for each head of q; with `starts` [2, sequence] within documents."""
     keys, values = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-    return functional.scaled_dot_product_attention(q, keys, values, is_causal=causal)
+    if starts is None:
+        return functional.scaled_dot_product_attention(q, keys, values, is_causal=causal)
+    meets = (starts.unsqueeze(2) == starts.unsqueeze(1)).unsqueeze(1)
+    return functional.scaled_dot_product_attention(q, keys, values, attn_mask=meets.tril() if causal else meets)
 
 
 def whole(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, causal: bool = True) -> list[Tensor]:
@@ -51,12 +54,13 @@ def document_starts(sequence: int) -> Tensor:
     return found
 
 
-def each_alone(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
+def each_alone(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, causal: bool = True) -> list[Tensor]:
     """As `whole`, where torch's attention computes each document by itself: no mask but the causal one."""
     found = [torch.full_like(x, torch.nan) for x in (q, q, k, v)]
     for row in (0, 1):
         for part in document_slices(row, q.shape[2]):
-            for into, value in zip(found, whole(*(x[row : row + 1, :, part] for x in (q, k, v, grad))), strict=True):
+            alone = whole(*(x[row : row + 1, :, part] for x in (q, k, v, grad)), causal=causal)
+            for into, value in zip(found, alone, strict=True):
                 into[row, :, part] = value[0]
     return found
 
@@ -92,11 +96,11 @@ def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
     causal = case.get("causal", True)
     attend = functools.partial(attention, causal=causal)
     packed = {"starts": document_starts(everything[0].shape[2])} if case.get("packed") else {}
-    out = spread(packed_attention if packed else attend, mesh, kernel, causal)(*inputs, **packed)
+    out = spread(packed_attention if packed and causal else attend, mesh, kernel, causal)(*inputs, **packed)
     out.backward(grad)
     ours = [out.detach(), *(x.grad for x in inputs)]
-    alike = each_alone if packed else functools.partial(whole, causal=causal)
-    expected = alike(*(x.double() for x in everything))
+    alike = each_alone if packed else whole
+    expected = alike(*(x.double() for x in everything), causal=causal)
     return [(a.double() - b[:, :, mine]).abs().max().item() for a, b in zip(ours, expected, strict=True)]
 
 

@@ -303,6 +303,15 @@ def test_limits_of_logged_files_and_the_like_are_set_whole() -> None:
             {"ray": {"worker": {"gpus": 8}, "workerGroups": [{"name": "nemo", "replicas": 1, "gpus": 0}]}},
             [{"nodes": 2, "cpus": 4, "gpus": 8}, {"nodes": 1, "cpus": 4, "gpus": 0}],
         ),
+        (
+            VALUES["groups of workers"],
+            [
+                {"nodes": 4, "cpus": 4, "gpus": 8},
+                {"nodes": 1, "cpus": 4, "gpus": 0, "image": "nemo"},
+                {"nodes": 4, "cpus": 4, "gpus": 4},
+            ],
+        ),
+        ({"settings": {"capacity": [{"nodes": 1, "image": "nemo"}]}}, [{"nodes": 1, "image": "nemo"}]),
         (VALUES["another Ray"], None),
     ],
 )
@@ -608,9 +617,23 @@ def test_workers_see_no_credentials_of_the_control_plane(objects: list[Manifest]
             assert pod["spec"]["containers"][0].get("envFrom", BUCKET_SECRET) == BUCKET_SECRET
 
 
-def test_checkpoints_outlive_the_release() -> None:
-    claim = of_kind(render({}), "PersistentVolumeClaim")[0]
-    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+def test_checkpoints_and_secrets_outlive_the_release() -> None:
+    """Secrets also outlive the value that made the chart create them, as pods use them further."""
+    objects = render(VALUES["own secret, Redis"])
+    kept = [one for kind in ("PersistentVolumeClaim", "Secret") for one in of_kind(objects, kind)]
+    policies = {one["metadata"]["name"]: one["metadata"]["annotations"] for one in kept}
+    assert "helm.sh/hook" in policies.pop("train-shardyard-migrate")
+    assert len(policies) == 4 and {one["helm.sh/resource-policy"] for one in policies.values()} == {"keep"}
+
+
+def test_the_pages_say_how_many_connections_an_upgrade_takes() -> None:
+    """Twice those of all pods: a Deployment does not count pods that end against its surge."""
+    pods = sum(one["spec"]["replicas"] for one in of_kind(render({}), "Deployment"))
+    for page in (CHART / "README.md", ROOT / "docs" / "how-to" / "cluster.md"):
+        text = " ".join(page.read_text().split())
+        (each,) = re.findall(r"opens up to (\d+)", text)
+        expected = f"use up to {pods * int(each)}, and up to {2 * pods * int(each)} while an upgrade replaces them"
+        assert expected in text, page.name
 
 
 def test_the_migration_comes_before_the_release_with_a_secret_of_its_own() -> None:
@@ -732,6 +755,53 @@ def test_a_name_with_dots_stays_in_the_labels_that_select_pods() -> None:
     for deployment in of_kind(render({"nameOverride": "v2.1", "fullnameOverride": "train"}), "Deployment"):
         assert deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"] == "v2.1"
         assert deployment["metadata"]["name"].startswith("train-")
+
+
+#: What YAML reads as a number, a boolean or nothing.
+ODD = ["2024", "0x10", "1e3", "true", "null", "off"]
+#: Where values of the chart name something.
+NAMED = [
+    "nameOverride",
+    "database.secret.name",
+    "database.secret.key",
+    "api.token.existingSecret",
+    "api.token.key",
+    "secretsKey.existingSecret",
+    "secretsKey.key",
+    "api.priorityClassName",
+    "ray.tokenSecret",
+    "ray.redis.passwordSecret",
+    "ray.redis.passwordKey",
+    "ray.worker.runtimeClassName",
+    "storage.credentialsSecret",
+    "storage.existingClaim",
+    "storage.className",
+    "serviceAccount.name",
+]
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("more", [{}, {"storage.create": False}, {"database.secret.create": True}], ids=str)
+def test_names_that_look_like_numbers_are_text(name: str, more: Manifest, ray_clusters: Any) -> None:
+    """Kubernetes refuses a label or the name of a Secret that is a number."""
+    values: Manifest = {"extraEnv": {"OFF": "x"}, "ray": {"env": {"OFF": "x"}}}
+    given = dict.fromkeys(NAMED, name) | {"fullnameOverride": "off", "ray.redis.address": "redis://redis:6379"} | more
+    if "database.secret.create" in more:
+        given["database.secret.url"] = URL
+    for path, value in given.items():
+        *outer, last = path.split(".")
+        part = values
+        for key in outer:
+            part = part.setdefault(key, {})
+        part[last] = value
+    objects = render(values, release=name)
+    for one in objects:
+        if one["kind"] == "RayCluster":
+            ray_clusters.validate(one)
+        else:
+            kubernetes_validate.validate(one, "1.30", strict=True)
+    labels = of_kind(objects, "Service")[0]["spec"]["selector"]
+    assert labels["app.kubernetes.io/name"] == name == labels["app.kubernetes.io/instance"]
 
 
 def test_notes_say_how_to_reach_the_api() -> None:

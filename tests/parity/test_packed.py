@@ -111,7 +111,7 @@ def test_what_saves_memory_changes_nothing(name: str, root: Path, packed_spec: M
 COMPILED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "data2-zero1": ({"data": 2, "zero": 1}, {}),
     "data2-zero3-full": ({"data": 2, "zero": 3}, {"recompute": "full"}),
-    "selective": ({}, {"recompute": "selective"}),
+    "ring2-full": (RING, {"recompute": "full"}),
     "tensor2": ({"tensor": 2}, {}),
     "1f1b2": ({"pipeline": 2, "micro_batch": 4}, {}),
     "ring2": (RING, {}),
@@ -120,11 +120,12 @@ COMPILED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.timeout(900)  # each rank runs the C++ compiler
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for a CPU needs a C++ compiler")
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_blocks_equal_one_process(name: str, root: Path, packed_spec: Make, one_process: Make) -> None:
     layout, options = COMPILED[name]
-    found = train(packed_spec(layout, compile=True, **options), root)
+    found = train(packed_spec(layout, compile=True, **options), root, patience_s=600)
     assert_equal(found, one_process(packed_spec({})), 1e-10)
 
 

@@ -13,7 +13,11 @@ class CheckpointCorrupt(CheckpointError):
     code = "checkpoint_corrupt"
 
 
-class CheckpointRemoved(CheckpointError):
+class CheckpointAbsent(CheckpointError):
+    """A folder without a complete checkpoint. One that was listed before has been removed since."""
+
+
+class CheckpointRemoved(CheckpointAbsent):
     """A checkpoint that is being removed to make room: a newer one exists."""
 
     code = "checkpoint_deleted"

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointCorrupt, CheckpointError
+from .errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError, CheckpointRemoved
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 3
@@ -123,13 +123,16 @@ def write(folder: Folder, manifest: Manifest) -> PublishedManifest:
 
 
 def read(path: Folder) -> Manifest:
-    """The manifest of the checkpoint in the folder `path`. Raises `CheckpointCorrupt`, `CheckpointError`, `StorageError`."""
+    """The manifest of the checkpoint in the folder `path`.
+
+    Raises `CheckpointAbsent`, `CheckpointCorrupt`, `CheckpointError`, `StorageError`.
+    """
     try:
         content = path.read(MANIFEST)
     except StorageError:
         raise
     except (FileNotFoundError, NotADirectoryError):
-        raise CheckpointError(
+        raise CheckpointAbsent(
             f"{path} holds no complete checkpoint ({MANIFEST} is missing); name a step-… folder that has one."
         ) from None
     except OSError as error:
@@ -137,6 +140,15 @@ def read(path: Folder) -> Manifest:
             f"{path} is corrupt: {MANIFEST} cannot be read ({error}); use an older checkpoint."
         ) from error
     return parsed(content, path)
+
+
+def refuse_removed(path: Folder) -> None:
+    """Raise `CheckpointRemoved` if the manifest is gone: a removal takes it first, so a file that does not match it is not damaged.
+
+    Raises `StorageError`, too.
+    """
+    if not path.has(MANIFEST):
+        raise CheckpointRemoved(f"{path} was removed, to make room; take a newer one.")
 
 
 def parsed(content: bytes, path: Folder) -> Manifest:

@@ -11,10 +11,10 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from ..atomic_files import write_synced
 from ..regular_files import opened
@@ -24,7 +24,7 @@ from ..storage.file_content import FileContent
 from ..storage.folder import Folder
 from .commit import commit
 from .errors import CheckpointCorrupt, CheckpointError
-from .manifest import MANIFEST, File, Manifest, read
+from .manifest import MANIFEST, File, Manifest, read, refuse_removed
 from .retention import folder
 
 #: `state`: one file that holds what `torch.save` wrote. `files`: what the program wrote itself.
@@ -119,12 +119,12 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
+def write_part(path: Folder, rank: int, files: Sequence[Source], edition: str = "") -> Part:
     """Write a rank's files durably into the checkpoint's folder. After an error those written so far are removed.
 
-    Raises OSError, CheckpointError for a file that changes meanwhile.
+    `edition`: the mark of this start of the ranks, in all names. Raises OSError, CheckpointError for a file that changes meanwhile.
     """
-    edition = secrets.token_hex(4)
+    edition += secrets.token_hex(4)
     written: list[SavedFile] = []
     name = ""
     try:
@@ -142,12 +142,12 @@ def write_part(path: Folder, rank: int, files: Sequence[Source]) -> Part:
     return Part(rank, tuple(written))
 
 
-def adopt_part(path: Folder, rank: int, source: Folder, trainer: int) -> Part:
+def adopt_part(path: Folder, rank: int, source: Folder, trainer: int, edition: str = "") -> Part:
     """Make all files that a trainer of Ray Train has stored below a folder a rank's part, as `write_part`. They are copied by `copy_file`.
 
     Raises OSError, CheckpointError.
     """
-    edition = secrets.token_hex(4)
+    edition += secrets.token_hex(4)
     found = list(_stored(source))
     if not found:
         raise CheckpointError(f"{source} has no files; write them before they are reported.")
@@ -278,7 +278,7 @@ def read_program(path: Folder) -> SavedByProgram:
 def fetch(saved: SavedByProgram, rank: int, place: Path) -> None:
     """Copy the part of `rank` to the folder `place`, with the program's own paths. It is there whole and valid, or not at all.
 
-    Raises CheckpointCorrupt, StorageError, and OSError for the local disk.
+    Raises CheckpointCorrupt, CheckpointRemoved, StorageError, and OSError for the local disk.
     """
     partial = place.with_name(f".{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that died
@@ -294,18 +294,36 @@ def fetch(saved: SavedByProgram, rank: int, place: Path) -> None:
 
 
 def _verified(saved: SavedByProgram, name: str) -> Iterator[bytearray]:
-    """The blocks of a stored file. Raises CheckpointCorrupt if they do not match the manifest, at the latest at the end."""
+    """The blocks of a stored file. Raises what `_refuse` does if they do not match the manifest, at the latest at the end."""
     file, digest = saved.manifest.files[name], hashlib.sha256()
-    corrupt = f"{saved.folder} is corrupt: {name} does not match its checksum; use an older checkpoint."
     for start in range(0, file.bytes, BLOCK_BYTES):
         block = bytearray(min(BLOCK_BYTES, file.bytes - start))
         try:
             saved.folder.read_into(name, start, memoryview(block))
         except StorageError:
             raise
-        except OSError as error:
-            raise CheckpointCorrupt(corrupt) from error
+        except OSError:
+            _refuse(saved, name)
         digest.update(block)
         yield block
     if digest.hexdigest() != file.sha256:
-        raise CheckpointCorrupt(corrupt)
+        _refuse(saved, name)
+
+
+def check(saved: SavedByProgram, name: str, beat: Callable[[], None]) -> None:
+    """Compare a stored file with the manifest. Raises what `_refuse` does if they differ, StorageError, and what `beat` raises."""
+    file, digest = saved.manifest.files[name], None
+    try:
+        digest = saved.folder.sha256(name, file.bytes, beat)
+    except StorageError:
+        raise
+    except OSError:
+        pass  # it is not there, or no file
+    if digest != file.sha256:
+        _refuse(saved, name)
+
+
+def _refuse(saved: SavedByProgram, name: str) -> NoReturn:
+    """Raise CheckpointRemoved if a save has removed the checkpoint meanwhile, else CheckpointCorrupt; StorageError if that is not known."""
+    refuse_removed(saved.folder)
+    raise CheckpointCorrupt(f"{saved.folder} is corrupt: {name} does not match its checksum; use an older checkpoint.")

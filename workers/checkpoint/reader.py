@@ -10,8 +10,8 @@ import torch
 from ...strategies.param_shard import ParamShard, narrow
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointCorrupt, CheckpointError, CheckpointRemoved
-from .manifest import MANIFEST, Manifest, TensorSlice
+from .errors import CheckpointCorrupt, CheckpointError
+from .manifest import Manifest, TensorSlice, refuse_removed
 from .staging_buffer import DTYPES
 
 #: Reads a part by calling its argument, perhaps several times.
@@ -88,8 +88,7 @@ def _load_part(path: Folder, manifest: Manifest, beat: Callable[[], None], tried
     except StorageError:
         raise
     except OSError as error:
-        if not path.has(MANIFEST):
-            raise CheckpointRemoved(f"{path} was removed, to make room; take a newer one.") from error
+        refuse_removed(path)
         raise CheckpointCorrupt(
             f"{path} is corrupt: {part.file} cannot be read ({error}); use an older checkpoint."
         ) from error

@@ -2,7 +2,8 @@
 
 A corrupt checkpoint is reported and skipped, never used in part. A corrupt one that the user named is an error, as another one is not
 what the user asked for. Storage that does not answer is not damage: it is retried for a while, and until then nothing is decided. A
-checkpoint that cannot be read even then is skipped, and not noted as corrupt. If no other one is valid, the restore fails.
+checkpoint that cannot be read even then is skipped, and not noted as corrupt. If no other one is valid, the restore fails. One that a save
+removes meanwhile, such as that of a gang that was cut off, is not corrupt either: a newer one is there, so they are listed again.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from ...strategies.param_shard import ParamShard
 from ..ready_ranks import wait_for_all
 from ..storage.errors import StorageError, StorageUnreachable, StorageUnreadable
 from ..storage.folder import Folder
-from .errors import CheckpointCorrupt, CheckpointError
+from .errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError
 from .manifest import Manifest, read
 from .reader import load_into
 from .resumed import chosen, note_chosen
@@ -50,7 +51,7 @@ class Warn(Protocol):
 #: Why a checkpoint of the job is not used.
 Skipped = CheckpointCorrupt | StorageUnreadable
 
-#: Seconds before each further request to storage that did not answer.
+#: Seconds before each further request to storage that did not answer, and before each further list of checkpoints of which one was removed.
 BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
 
@@ -136,7 +137,7 @@ def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], N
     """A valid checkpoint, of which no tensor is read yet."""
     skipped: list[tuple[Folder, Skipped]] = []
     retries = _Retries(warn, beat)
-    found = _newest_valid(root, skipped, retries, beat)
+    found = _listed_again(lambda: _newest_valid(root, skipped, retries, beat), beat)
     unread = next(((path, error) for path, error in skipped if isinstance(error, StorageUnreadable)), None)
     if found is None and unread is not None:
         remedy = "repair the storage, or remove this folder to train without it"
@@ -160,11 +161,27 @@ def _why(path: Folder, error: Skipped) -> str:
     return str(error).partition(";")[0]
 
 
+def _listed_again(find: Callable[[], T], beat: Callable[[], None]) -> T:
+    """What `find` returns, which lists the checkpoints, and is called again while one is removed. On all ranks alike, as its outcome is."""
+    for pause_s in BACKOFF_S:
+        try:
+            return find()
+        except CheckpointAbsent:
+            time.sleep(pause_s)
+            beat()
+    return find()
+
+
 def _newest_valid(
     root: Folder, skipped: list[tuple[Folder, Skipped]], retries: _Retries, beat: Callable[[], None]
 ) -> tuple[Folder, Manifest] | None:
-    """The newest checkpoint whose files are all valid. Newer ones are added to `skipped`; corrupt ones are noted in the storage."""
+    """The newest checkpoint whose files are all valid. Newer ones are added to `skipped`; corrupt ones are noted in the storage.
+
+    Raises `CheckpointAbsent` if one is removed meanwhile.
+    """
     for path in retries.of(lambda: _as_first_rank_sees(root, lambda: complete(root))):
+        if path in [known for known, _ in skipped]:
+            continue
         try:
             found = path, retries.of(partial(verify_together, path, beat))
         except CheckpointCorrupt as error:

@@ -6,16 +6,18 @@ restore found corrupt has a note of that in its folder, and takes no valid one's
 A pin is a file in the checkpoint's folder, because a process that prunes reaches nothing but the storage. Who prunes writes that it
 removes a checkpoint and then looks for a pin; who pins writes the pin and then looks for that note. So of both at once, at least one
 gives way: no checkpoint that was reported as pinned is removed. Only the call that wrote a pin removes it when it gives way.
+
+What saves leave that are killed or fail goes with the next save, or before it if the disk is full: else that one would never succeed.
 """
 
 import contextlib
 import errno
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from ..storage.folder import Folder
-from .errors import CheckpointError, CheckpointRemoved
+from .errors import CheckpointAbsent, CheckpointError, CheckpointRemoved
 from .manifest import MANIFEST, Manifest, PublishedManifest, read
 
 _STEP = "step-"
@@ -23,9 +25,11 @@ _STEP = "step-"
 PINNED = "pinned"
 _REMOVING = "removing"
 _CORRUPT = "corrupt"
+#: How the names of ranks' files begin.
+_RANK: Final = "rank-"
 #: Seconds after which a removal that is noted has died: one takes seconds, and a process that is cut off ends with its lease.
 DIED_S: Final = 86_400.0
-#: Errors of a disk on which no pin can be written either.
+#: Errors of a full disk. No pin can be written on it either.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -74,6 +78,46 @@ def prune(
         if path in gone or (step_of(path) < step_of(saved) and path not in kept):
             path.remove_all()
     return tuple(sorted(step_of(path) for path in (saved, *kept)))
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a write has failed because the disk is full, or a quota is used up."""
+    return error.errno in _FULL
+
+
+def make_room(root: Folder, step: int, edition: str, is_over: Callable[[int], bool] = lambda _: True) -> bool:
+    """Remove what saves that were killed or failed have left, after a write of `step` found the disk full. Returns whether there was any.
+
+    Of older steps those without a manifest go, as by `prune`, if `is_over(step)`: if no rank of this run writes them any more. Of the
+    others, and of `step`, ranks' files go that no manifest names and whose names lack `edition`, the mark of this run. Another run that is
+    alive was cut off: its save then fails, as `commit` finds. Never raises OSError.
+    """
+    made = False
+    with contextlib.suppress(OSError):
+        for path in _steps(root):
+            older = step_of(path) < step
+            if step_of(path) > step or (older and path.has(MANIFEST)):
+                continue
+            if older and is_over(step_of(path)):
+                made |= bool(path.files())
+                path.remove_all()
+                continue
+            for name in _left_by_others(path, edition):
+                path.remove(name)
+                made = True
+    return made
+
+
+def _left_by_others(path: Folder, edition: str) -> list[str]:
+    """Ranks' files of other runs that no manifest names; none if the manifest does not show which it names. Raises OSError."""
+    names = [name for name in path.files() if name.startswith(_RANK) and edition not in name]
+    try:
+        saved = read(path).files if names else {}
+    except CheckpointAbsent:
+        saved = {}
+    except CheckpointError:
+        return []
+    return [name for name in names if name not in saved]
 
 
 def note_corrupt(path: Folder) -> None:

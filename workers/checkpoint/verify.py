@@ -8,8 +8,8 @@ import torch.distributed as dist
 from ..ready_ranks import wait_for_all
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointCorrupt, CheckpointError, CheckpointRemoved
-from .manifest import MANIFEST, Manifest, read
+from .errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError
+from .manifest import MANIFEST, Manifest, read, refuse_removed
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,7 @@ def verify(path: Folder, manifest: Manifest, beat: Callable[[], None] = lambda: 
 
     `beat` is called for each block of a file.
     """
-    wrong = _corrupt(path, manifest, manifest.files, beat)
-    if wrong and not path.has(MANIFEST):
-        raise CheckpointRemoved(f"{path} was removed, to make room; take a newer one.")
-    _refuse(path, wrong)
+    _refuse(path, _unless_removed(path, _corrupt(path, manifest, manifest.files, beat)))
 
 
 def compare(path: Folder, manifest: Manifest) -> list[str]:
@@ -41,15 +38,15 @@ def verify_together(path: Folder, beat: Callable[[], None] = lambda: None) -> Ma
     """The manifest, once all files match it. Each rank checks its share; all ranks get the same outcome. Collective.
 
     `beat` is called for each block of a file, and while other ranks check theirs: one file of a share more may take longer than the limit
-    of a collective. Raises `CheckpointError`, `StorageError`.
+    of a collective. Raises `CheckpointError`, `StorageError`; `CheckpointAbsent` if a rank finds it removed, whatever the others find.
     """
     manifest, own = _inspect(path, beat)
     wait_for_all("verified", beat)
     findings: list[_Finding] = [own] * dist.get_world_size()
     dist.all_gather_object(findings, own)
-    for finding in findings:
-        if finding.error is not None:
-            raise finding.error
+    errors = [finding.error for finding in findings if finding.error is not None]
+    if errors:  # a rank whose node caches names may still see the manifest, and no files
+        raise min(errors, key=lambda error: not isinstance(error, CheckpointAbsent))
     _refuse(path, [name for finding in findings for name in finding.corrupt])
     if len({finding.manifest for finding in findings}) > 1:
         raise CheckpointCorrupt(f"{path} is corrupt: not all ranks read the same {MANIFEST}; use an older checkpoint.")
@@ -62,10 +59,17 @@ def _inspect(path: Folder, beat: Callable[[], None]) -> tuple[Manifest | None, _
     try:
         manifest = read(path)
         share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
-        corrupt = _corrupt(path, manifest, share, beat)
+        corrupt = _unless_removed(path, _corrupt(path, manifest, share, beat))
     except (CheckpointError, StorageError) as error:
         return None, _Finding(error=error)
     return manifest, _Finding(manifest.sha256, corrupt)
+
+
+def _unless_removed(path: Folder, corrupt: list[str]) -> list[str]:
+    """The corrupt files. Raises `CheckpointRemoved` if they are those of a checkpoint that was removed meanwhile, and `StorageError`."""
+    if corrupt:
+        refuse_removed(path)
+    return corrupt
 
 
 def _refuse(path: Folder, corrupt: list[str]) -> None:

@@ -1,7 +1,8 @@
 """Writes a checkpoint: each rank writes its file to the storage, then rank 0 writes the manifest.
 
 It runs in a thread of every rank's trainer, on a process group of its own, so that its collectives do not mix with the training's.
-All ranks get the same outcome. An error of the storage is an outcome, too; the files written so far are removed then.
+All ranks get the same outcome. An error of the storage is an outcome, too; the files written so far are removed then. If the disk is full,
+rank 0 removes what earlier saves have left, and all ranks try once more.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from ..storage.folder import Folder
 from .commit import commit
 from .errors import CheckpointError
 from .manifest import MANIFEST, File, Manifest, Tensor, read
-from .retention import folder
+from .retention import folder, is_full, make_room
 from .staging_buffer import StagingBuffer
 
 
@@ -49,6 +50,7 @@ class _Part:
     tensors: dict[str, Tensor]
     files: dict[str, File]
     error: str | None
+    is_full: bool = False  # the disk
 
 
 class Writer:
@@ -65,21 +67,24 @@ class Writer:
         """Collective among the writers. They try equally often, whatever their clocks."""
         for seconds in (0.0, *order.backoff_s):
             time.sleep(seconds)
-            written = self._try(order)
+            written, has_more_room = self._try(order)
+            if has_more_room:
+                written, _ = self._try(order)
             if written.error is None:
                 return written
         self._remove_own(folder(self._root, order.step))
         return written
 
-    def _try(self, order: Order) -> Written:
+    def _try(self, order: Order) -> tuple[Written, bool]:
+        """The outcome, and whether rank 0 has made room for another try."""
         path = folder(self._root, order.step)
         try:
             part = _Part(self._buffer.tensors, self._write_own(path), None)
         except OSError as error:
-            part = _Part({}, {}, f"rank {self._rank}: {error}")
+            part = _Part({}, {}, f"rank {self._rank}: {error}", is_full(error))
         parts: list[Any] | None = [None] * dist.get_world_size() if self._rank == 0 else None
         dist.gather_object(part, parts, group=self._group)
-        outcome = [Written(str(path)) if parts is None else self._commit(path, order, parts)]
+        outcome = [(Written(str(path)), False) if parts is None else self._commit(path, order, parts)]
         dist.broadcast_object_list(outcome, src=0, group=self._group)
         return outcome[0]
 
@@ -104,19 +109,24 @@ class Writer:
         with contextlib.suppress(OSError):
             path.remove(self._name)
 
-    def _commit(self, path: Folder, order: Order, parts: Sequence[_Part]) -> Written:
-        """Write the manifest, on rank 0, if every rank has written its file."""
+    def _commit(self, path: Folder, order: Order, parts: Sequence[_Part]) -> tuple[Written, bool]:
+        """Write the manifest, on rank 0, if every rank has written its file. If a disk is full, make room."""
         errors = [part.error for part in parts if part.error is not None]
         if errors:
-            return Written(str(path), error=errors[0])
+            full = any(part.is_full for part in parts)
+            return Written(str(path), error=errors[0]), full and self._make_room(order)
         manifest = _manifest(order, parts)
         try:
             digest, kept = commit(self._root, self._keep, manifest)
         except OSError as error:
-            return Written(str(path), error=f"{MANIFEST}: {error}")
+            return Written(str(path), error=f"{MANIFEST}: {error}"), is_full(error) and self._make_room(order)
         except CheckpointError as error:
-            return Written(str(path), error=str(error).partition(";")[0])
-        return Written(str(path), manifest.bytes, kept=kept, digest=digest)
+            return Written(str(path), error=str(error).partition(";")[0]), False
+        return Written(str(path), manifest.bytes, kept=kept, digest=digest), False
+
+    def _make_room(self, order: Order) -> bool:
+        """Whether there was any. No rank of this run writes: it saves one step at a time, in order, and all have ended this try."""
+        return make_room(self._root, order.step, self._edition)
 
 
 def _manifest(order: Order, parts: Sequence[_Part]) -> Manifest:

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-#: A grouped product needs rows that begin at a multiple of this many bytes.
-_ROW_BYTES = 16
+from ...strategies.expert_rules import groups_experts, rows_fit
 
 
 class Weights(NamedTuple):
@@ -50,14 +49,13 @@ class Experts(nn.Module):
 def way_for(rows: Tensor, weights: Weights) -> Callable[[Tensor, Tensor, Weights], Tensor]:
     """`by_groups` where torch's grouped product is fast and right, else `by_loop`.
 
-    That is in bf16 on NVIDIA GPUs from Ampere to Hopper. On Blackwell an expert without rows gets a gradient that is not zero
-    (pytorch/pytorch#172439, open in November 2026).
+    That is in bf16 on the NVIDIA GPUs of `strategies/expert_rules.py`. The memory plan reads the same rule.
     """
-    fits = all(size * rows.element_size() % _ROW_BYTES == 0 for size in weights.gate.shape[1:])
+    fits = rows_fit(weights.gate.shape[1:], rows.element_size())
     if rows.device.type != "cuda" or rows.dtype != torch.bfloat16 or not fits or not len(rows):
         return by_loop
     capability = torch.cuda.get_device_capability(rows.device)
-    return by_groups if (8, 0) <= capability < (10, 0) and torch.version.hip is None else by_loop
+    return by_groups if groups_experts(capability) and torch.version.hip is None else by_loop
 
 
 def by_loop(rows: Tensor, counts: Tensor, weights: Weights) -> Tensor:

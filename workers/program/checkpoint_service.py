@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...strategies.layout import Refusal
-from ..checkpoint.errors import CheckpointCorrupt, CheckpointError
+from ..checkpoint.errors import CheckpointError
 from ..checkpoint.program_files import (
     MOST_STEP,
     Kind,
@@ -31,21 +30,21 @@ from ..checkpoint.program_files import (
     sources,
     write_part,
 )
-from ..checkpoint.retention import complete, folder, note_corrupt, note_valid, step_of
-from ..messages.event import CheckpointEvent, IncidentEvent, to_json
+from ..checkpoint.retention import complete, folder, is_full, make_room, step_of
+from ..messages.event import CheckpointEvent, to_json
 from ..regular_files import UnfitFile
 from ..storage.errors import StorageError, StorageUnreadable
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
 from ..trainer.event_outbox import EmitEvent
 from .program import Program
-from .rank_meeting import CheckpointMismatch, RankMeeting, Vote
+from .rank_meeting import CheckpointMismatch, RankMeeting
+from .resume_choice import ResumeChoice
 from .shared_folder import EndRequested, FolderUnavailable, remove_unused, shared_folder
+from .storage_tries import tried
 
 T = TypeVar("T")
 
-#: Seconds before each further try of storage that did not answer.
-BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 #: Seconds to wait for another rank of the node that fetches, and for which an unused copy is kept.
 WAIT_S: Final = 3600.0
 KEPT_S: Final = 3600.0
@@ -53,8 +52,6 @@ KEPT_S: Final = 3600.0
 _SPARE_BYTES: Final = 256 << 20
 
 Answer = dict[str, Any]
-#: Why a checkpoint is not used. One that cannot be read may be valid.
-Fault = CheckpointCorrupt | StorageUnreadable
 
 
 @dataclass
@@ -99,7 +96,7 @@ class CheckpointService:
                 if "adopt" in request:
                     return self._adopt(**request["adopt"])
                 if "newest" in request:
-                    found = _tried(lambda: complete(self._root()))
+                    found = tried(lambda: complete(self._root()))
                     return {"step": step_of(found[0]) if found else None}
                 return self._resume(request["resume"].get("rank"), request["resume"].get("trainer"))
         except EndRequested:
@@ -133,13 +130,14 @@ class CheckpointService:
         root, began = self._root(), time.monotonic()
         self._start.meeting.claim(step, every)
         path = folder(root, step)
-        part = _tried(lambda: write_part(path, self._meeting.rank, files))
+        edition = self._start.meeting.edition()
+        part = self._with_room(step, lambda: write_part(path, self._meeting.rank, files, edition))
         parts = [part]
         if every:
             self._gather(path, step, part)
             parts = self._start.unpublished.get(step, [])
         if parts:
-            self._publish(step, kind, parts, began, _tried(lambda: self._newest_of_others(None)))
+            self._publish(step, kind, parts, began, tried(lambda: self._newest_of_others(None)))
             self._start.unpublished.clear()
         return {"path": str(path)}
 
@@ -149,14 +147,15 @@ class CheckpointService:
         If its step is that of another trainer's newest checkpoint, it becomes the next one, so that both trainers can continue.
         """
         root, began = self._root(), time.monotonic()
-        others = _tried(lambda: self._newest_of_others(trainer))
+        others = tried(lambda: self._newest_of_others(trainer))
         while step in others:
             step += 1
         if not 0 <= step <= MOST_STEP:
             raise CheckpointError(f"step is {step}; a step is between 0 and {MOST_STEP:,}.")
         self._start.meeting.claim(step, every=False)
         path = folder(root, step)
-        part = _tried(lambda: adopt_part(path, self._meeting.rank, folder_at(where), trainer))
+        edition = self._start.meeting.edition()
+        part = self._with_room(step, lambda: adopt_part(path, self._meeting.rank, folder_at(where), trainer, edition))
         self._publish(step, "files", [part], began, others)
         return {"path": str(path)}
 
@@ -201,7 +200,7 @@ class CheckpointService:
         """Make the parts a checkpoint. `others`: steps of which retention spares the checkpoints."""
         resumed = {of: one.step for of, one in self._start.resumed.items() if one is not None}
         spared = others | {own for of, own in resumed.items() if not self._start.meeting.all_fetched(of)}
-        done = _tried(lambda: publish(self._root(), step, kind, parts, self._program.keep, spared))
+        done = self._with_room(step, lambda: publish(self._root(), step, kind, parts, self._program.keep, spared))
         seconds = time.monotonic() - began
         event = CheckpointEvent(
             step=step,
@@ -214,125 +213,30 @@ class CheckpointService:
         )
         self._emit(event.kind, to_json(event))
 
+    def _with_room(self, step: int, write: Callable[[], T]) -> T:
+        """The result of a write for a step. If the disk is full, what other saves have left is removed for one more try."""
+        try:
+            return tried(write)
+        except OSError as error:
+            meeting = self._start.meeting
+            if not (is_full(error) and make_room(self._root(), step, meeting.edition(), meeting.is_over)):
+                raise
+        return tried(write)
+
     # Resuming.
 
     def _resume(self, rank: int | None, trainer: int | None) -> Answer:
         """The newest checkpoint of a trainer of Ray Train; of None: the newest of all."""
         if trainer not in self._start.resumed:
-            self._start.resumed[trainer] = self._chosen(trainer)
+            meeting, resume = self._start.meeting, self._program.resume
+            choice = ResumeChoice(self._root, resume, meeting, trainer, self._fetched, self._emit)
+            self._start.resumed[trainer] = choice.chosen()
         if (saved := self._start.resumed[trainer]) is None:
             return {"step": None}
         part = saved.part(rank, self._meeting.rank)
         place = self._fetched(saved, part)
         parts = sorted(saved.parts)
         return {"step": saved.step, "path": str(place), "kind": saved.kind, "rank": part, "ranks": parts}
-
-    def _chosen(self, trainer: int | None) -> SavedByProgram | None:
-        """Agree with the other ranks on the newest checkpoint that is valid."""
-        number, before = 0, None
-        while True:
-            choice = self._start.meeting.picked(number, partial(self._pick, before, trainer), trainer)
-            if choice is None:
-                return None
-            saved = _tried(partial(read_program, folder_at(choice["where"])))
-            fault = self._fault(saved, choice["own"])
-            vote: Vote = "valid" if fault is None else "unread" if isinstance(fault, StorageUnreadable) else "corrupt"
-            if len(saved.parts) > 1:
-                vote = self._start.meeting.agree(number, vote, trainer)
-            if vote == "valid":
-                self._start.meeting.fetched(trainer)
-                if choice["own"]:
-                    with contextlib.suppress(OSError):
-                        note_valid(saved.folder)
-                return saved
-            if len(saved.parts) == 1 or not choice["own"]:
-                raise fault or CheckpointError(
-                    f"another rank cannot read its part of {saved.folder}, or it is damaged."
-                )
-            if vote == "unread":
-                choice["unread"] = f"{saved.folder} cannot be read"
-            number, before = number + 1, choice
-
-    def _fault(self, saved: SavedByProgram, own: bool) -> Fault | None:
-        """What is wrong with this rank's part, which is fetched, or with its share of the parts whose ranks there are no longer.
-
-        It is reported. Raises other `StorageError`, EndRequested.
-        """
-        rank, world = self._meeting.rank, self._meeting.world
-        try:
-            for part in sorted(saved.parts):
-                if part == rank or len(saved.parts) == 1:
-                    self._fetched(saved, part)
-                elif part % world == rank:
-                    self._check(saved, part)
-        except (CheckpointCorrupt, StorageUnreadable) as fault:
-            self._skip(fault, saved.folder, step_of(saved.folder) if own else None)
-            return fault
-        return None
-
-    def _check(self, saved: SavedByProgram, part: int) -> None:
-        """Read a part, which the program may ask for later, and keep nothing. Raises CheckpointCorrupt, StorageError, EndRequested."""
-
-        def look() -> None:
-            if self._start.meeting.is_to_stop():
-                raise EndRequested
-
-        for name in saved.parts[part].values():
-            if not _tried(partial(_is_intact, saved, name, look)):
-                raise CheckpointCorrupt(
-                    f"{saved.folder} is corrupt: {name} does not match its checksum; use an older checkpoint."
-                )
-
-    def _pick(self, before: dict[str, Any] | None, trainer: int | None) -> dict[str, Any] | None:
-        """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid."""
-        found = _tried(lambda: complete(self._root())) if before is None or before["own"] else []
-        names = [path for path in found if before is None or path.where < before["where"]]
-        unread: str | None = None if before is None else before["unread"]
-        for path in names:
-            fault: Fault | None = None
-            try:
-                saved = _tried(partial(read_program, path))
-            except (CheckpointCorrupt, StorageUnreadable) as error:
-                fault = error
-                self._skip(fault, path, step_of(path))
-            else:
-                if trainer not in (None, saved.trainer):
-                    continue
-                if len(saved.parts) == 1:
-                    fault = self._fault(saved, own=True)
-                if fault is None:
-                    return {"where": path.where, "own": True, "unread": unread}
-            if isinstance(fault, StorageUnreadable):
-                unread = f"{path} cannot be read ({fault})"
-        if unread is not None:
-            raise StorageUnreadable(
-                f"{unread}, and no other checkpoint is valid; repair the storage, or remove this folder."
-            )
-        if self._program.resume is None:
-            return None
-        other = folder_at(self._program.resume)
-        for path in _tried(lambda: complete(other)) or [other]:
-            saved = _tried(partial(read_program, path))
-            if trainer in (None, saved.trainer):
-                if (fault := self._fault(saved, own=False)) is not None:
-                    raise fault
-                return {"where": path.where, "own": False, "unread": None}
-        return None
-
-    def _skip(self, fault: Fault, path: Folder, step: int | None) -> None:
-        """Report a checkpoint that is not used. `step`: of one of this job.
-
-        If that is corrupt, it is noted in the storage, so that later saves remove it before valid ones.
-        """
-        why, otherwise = f"{path} cannot be read ({fault})", "fails"
-        if isinstance(fault, CheckpointCorrupt):
-            why, otherwise = str(fault).partition(";")[0], "from the start"
-            if step is not None:
-                with contextlib.suppress(OSError):
-                    note_corrupt(path)
-        message = f"{why}; the program continues from an older one, or {otherwise}."
-        event = IncidentEvent(cause=fault.code, message=message, step=step)
-        self._emit(event.kind, to_json(event))
 
     def _fetched(self, saved: SavedByProgram, rank: int) -> Path:
         """The folder with the part of `rank`, on this node. Raises CheckpointError, StorageError, EndRequested."""
@@ -345,7 +249,7 @@ class CheckpointService:
 
         def make(_: int) -> None:
             remove_unused(copies, KEPT_S, size + _SPARE_BYTES)
-            _tried(lambda: fetch(saved, rank, place))
+            tried(lambda: fetch(saved, rank, place))
 
         self._copies.enter_context(shared_folder(place, make, place.is_dir, self._start.meeting.is_to_stop, WAIT_S))
         self._held.add(place)
@@ -364,26 +268,3 @@ def answering(program: Program, meeting: RankMeeting, emit: EmitEvent) -> Iterat
     """A service that is closed at the end."""
     with contextlib.closing(CheckpointService(program, meeting, emit)) as service:
         yield service
-
-
-def _is_intact(saved: SavedByProgram, name: str, beat: Callable[[], None]) -> bool:
-    """Whether a stored file is as it was saved. Raises StorageError, and what `beat` raises."""
-    file = saved.manifest.files[name]
-    try:
-        return saved.folder.sha256(name, file.bytes, beat) == file.sha256
-    except StorageError:
-        raise
-    except OSError:
-        return False
-
-
-def _tried(do: Callable[[], T]) -> T:
-    """The result, after further tries where storage does not answer. Raises what the last one raises."""
-    for seconds in BACKOFF_S:
-        try:
-            return do()
-        except StorageError as error:
-            if not error.passing:
-                raise
-        time.sleep(seconds)
-    return do()

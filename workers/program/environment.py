@@ -12,6 +12,7 @@ from typing import Final
 
 from ..messages.rendezvous import RankAssignment
 from .checkpoints import STAGING
+from .launcher_restarts import run_id
 from .program import Program
 from .report_socket import SOCKET
 
@@ -33,7 +34,7 @@ def of_rank(program: Program, coords: RankAssignment) -> dict[str, str]:
         "ROLE_WORLD_SIZE": str(coords.world_size),
         "MASTER_ADDR": coords.master_host,
         "MASTER_PORT": str(coords.master_port),
-        "TORCHELASTIC_RUN_ID": f"{program.job}-{program.attempt}",
+        "TORCHELASTIC_RUN_ID": run_id(program.job, str(program.attempt)),
         "TORCHELASTIC_RESTART_COUNT": str(coords.generation - 1),
         "TORCHELASTIC_MAX_RESTARTS": str(program.max_restarts),
         "TORCHELASTIC_USE_AGENT_STORE": "True",

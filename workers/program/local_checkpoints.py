@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..atomic_files import write_whole
-from ..checkpoint.errors import CheckpointCorrupt, CheckpointError
+from ..checkpoint.errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError
 from ..checkpoint.program_files import (
     MOST_STEP,
     Part,
@@ -126,6 +126,8 @@ def _resume(folder: Path, rank: int | None) -> dict[str, Any]:
             place = _copied(saved, part)
         except CheckpointCorrupt:
             continue
+        except CheckpointAbsent:  # another process has saved a newer one meanwhile
+            return _resume(folder, rank)
         parts = sorted(saved.parts)
         return {"step": saved.step, "path": str(place), "kind": saved.kind, "rank": part, "ranks": parts}
     return {"step": None}

@@ -6,6 +6,7 @@ agreed on before their launcher started them again: its count of restarts is in 
 """
 
 import json
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,8 +19,8 @@ from .shared_folder import EndRequested
 LOOK_S: Final = 0.1
 WAIT_S: Final = 3600.0
 
-#: What a rank finds of a choice. `unread`: it may be valid, but the storage cannot read it.
-Vote = Literal["valid", "corrupt", "unread"]
+#: What a rank finds of a choice. `unread`: it may be valid, but the storage cannot read it. `removed`: a save has removed it meanwhile.
+Vote = Literal["valid", "corrupt", "unread", "removed"]
 
 _PICKING: Final = "picking"
 _FAILED: Final = "failed"
@@ -63,11 +64,26 @@ class RankMeeting:
         mine = "all" if every else f"rank {self.rank}"
         found = self._store.compare_set(f"{self._keys}/saves/{step}", "", mine).decode()
         if found == mine:
+            self._store.set(f"{self._keys}/saving/{self.rank}", str(step))
             return
         other = "another rank with ranks='all'" if found == "all" else found
         remedy = "Call it on one rank only, or on all with ranks='all'."
         how = "with ranks='all'" if every else "alone"
         raise CheckpointMismatch(f"rank {self.rank} saves step {step} {how}, which {other} saves, too. {remedy}")
+
+    def edition(self) -> str:
+        """A mark of this start of the ranks, the same on all: it is in the names of the files that they save."""
+        return self._store.compare_set(f"{self._keys}/edition", "", secrets.token_hex(4)).decode()
+
+    def is_over(self, step: int) -> bool:
+        """Whether no rank of this start goes on with a save of this step: all that save it have begun a later one, or none has begun it.
+
+        A save of all may wait for the part of a rank that has not begun one yet.
+        """
+        saves = self._store.compare_set(f"{self._keys}/saves/{step}", "", "").decode()
+        ranks = range(self.world) if saves == "all" else [int(saves.removeprefix("rank "))] if saves else []
+        begun = [self._store.compare_set(f"{self._keys}/saving/{rank}", "", "").decode() for rank in ranks]
+        return all(newest and int(newest) > step for newest in begun)
 
     def gather(self, step: int, part: str) -> list[str] | None:
         """Publish this rank's part of a step that all save. The last rank gets the parts of all; the others None."""
@@ -112,13 +128,17 @@ class RankMeeting:
         self._store.set(key, json.dumps(choice))
         return choice
 
+    def give_up(self, trainer: int | None = None) -> None:
+        """The choice has failed on all ranks alike. Their next calls pick again."""
+        self._failed[trainer] += 1
+
     def agree(self, number: int, vote: Vote, trainer: int | None = None) -> Vote:
         """The worst that any rank finds of a trainer's choice. Collective. Raises CheckpointError, EndRequested."""
         key = f"{self._keys}/votes/{trainer}/{self._failed[trainer]}/{number}/{{}}".format
         self._store.add(key(vote), 1)
         self._store.add(key("all"), 1)
         self._wait(lambda: self._store.add(key("all"), 0) >= self.world, "all ranks: call resume() on each")
-        worst: tuple[Vote, ...] = ("corrupt", "unread")
+        worst: tuple[Vote, ...] = ("removed", "corrupt", "unread")
         return next((one for one in worst if self._store.add(key(one), 0)), "valid")
 
     def place(self, trainer: int, worker: int) -> None:

@@ -56,15 +56,14 @@ def checkpoints(  # noqa: PLR0913, PLR0917 - an option each
     if to is not None and download is None:
         raise typer.BadParameter("--to needs --download STEP.")
     with Client(url) as client:
-        for step, pinned in ((pin, True), (unpin, False)):
-            if step is not None:
-                _pin(client, job, step, pinned=pinned)
+        found = client.job(job).id
+        _pin(client, found, job, {True: pin, False: unpin})
         if download is not None:
-            _download(screen, client, job, download, to, as_json=json)
+            _download(screen, client, found, download, to, as_json=json)
             return
-        page = client.checkpoints(job, before=before, limit=limit)
-        findings = _asked(client, job, page.items) if on_cluster else [_seen(one, verify) for one in page.items]
-    rows = [(one, found.verdict, found.why) for one, found in zip(page.items, findings, strict=True)]
+        page = client.checkpoints(found, before=before, limit=limit)
+        findings = _asked(client, found, page.items) if on_cluster else [_seen(one, verify) for one in page.items]
+    rows = [(one, seen_as.verdict, seen_as.why) for one, seen_as in zip(page.items, findings, strict=True)]
     if json:
         items = [{**one.model_dump(mode="json"), "verdict": what, "message": why} for one, what, why in rows]
         screen.json({"items": items, "next": page.next})
@@ -87,15 +86,17 @@ def _download(screen: Screen, client: Client, job: str, step: int, to: Path | No
         screen.line(str(path))
 
 
-def _pin(client: Client, job: str, step: int, *, pinned: bool) -> None:
-    """Pin the checkpoint or unpin it, on the cluster. Raises ApiError, UnknownCheckpoint."""
-    position = checkpoint_of(client, job, str(step)).position
-    ended = client.finished((client.pin_checkpoint if pinned else client.unpin_checkpoint)(job, position))
-    if ended.error is not None:
-        where = FieldError(
-            field="--pin" if pinned else "--unpin", message=ended.error.message, remedy=ended.error.remedy
-        )
-        raise ApiError(ended.error.code, ended.error.message, None, [where])
+def _pin(client: Client, job: str, named: str, wanted: dict[bool, int | None]) -> None:
+    """Pin and unpin checkpoints of these steps, on the cluster. Raises ApiError, UnknownCheckpoint."""
+    for pinned, step in wanted.items():
+        if step is None:
+            continue
+        position = checkpoint_of(client, job, str(step), named).position
+        ended = client.finished((client.pin_checkpoint if pinned else client.unpin_checkpoint)(job, position))
+        if ended.error is not None:
+            field = "--pin" if pinned else "--unpin"
+            where = FieldError(field=field, message=ended.error.message, remedy=ended.error.remedy)
+            raise ApiError(ended.error.code, ended.error.message, None, [where])
 
 
 def seen(path: str, *, verify: bool) -> Inspection:

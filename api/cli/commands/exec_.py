@@ -48,9 +48,9 @@ def exec_(
             "There is no command.", field="COMMAND", remedy="Name one, or open a shell with --terminal."
         )
     with Client(url) as client:
-        cursor = client.job(job).cursor
-        asked = client.execute(job, command, rank=rank, seconds=seconds, idempotency_key=str(uuid.uuid4()))
-        raise ProgramEnded(_follow(screen, client, asked, cursor))
+        found = client.job(job)
+        asked = client.execute(found.id, command, rank=rank, seconds=seconds, idempotency_key=str(uuid.uuid4()))
+        raise ProgramEnded(_follow(screen, client, asked, found.cursor))
 
 
 def _follow(screen: Screen, client: Client, asked: Exec, cursor: str) -> int:

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from ....service.errors import ShardyardError
 from ....service.jobs.validation import check_layout
+from ....service.spec_text import flow
 from ....workers.models.presets import PRESETS
 from ... import spec_file
 from ...errors import InvalidDocument, InvalidParameter
 from ...given_path import given_path
 from ...http.validation_errors import read_training_spec
+from ...spec_document import parse
 from ..terminal.screen import Screen
 from . import init_command
 
@@ -98,8 +99,9 @@ def init(
 def written(answers: Answers, path: Path) -> str:
     """The text of a spec that passed validation. Raises `ShardyardError`."""
     world = answers.data * answers.tensor * answers.pipeline
-    text = _TEMPLATE.format(**vars(answers), path=path, world=world, data_lines=_data_lines(answers.files))
-    spec = read_training_spec(spec_file.absolute(yaml.safe_load(text), path.parent))
+    given = vars(answers) | {"name": flow(answers.name), "data_lines": _data_lines(answers.files)}
+    text = _TEMPLATE.format(**given, path=path, world=world)
+    spec = read_training_spec(spec_file.absolute(parse(text.encode(), "yaml"), path.parent))
     check_layout(spec.train, 256)
     return text
 
@@ -109,7 +111,7 @@ def _data_lines(files: str) -> str:
         return (
             "    source: python-stdlib           # needs no download; of your own: source: text, files: [corpus/*.txt]"
         )
-    return f"    source: text\n    files: {yaml.safe_dump([files], default_flow_style=True).strip()}"
+    return f"    source: text\n    files: {flow([files])}"
 
 
 def _asked(screen: Screen, path: Path) -> Answers:

@@ -1,19 +1,18 @@
 """The commented spec that `shardyard init --command` writes: for a program of the user's own."""
 
-import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 from ....service.jobs import command_warnings
 from ....service.schemas.problem import FieldError
 from ....service.spec import CommandSpec
+from ....service.spec_text import flow
 from ... import spec_file
 from ...errors import InvalidParameter
 from ...http.validation_errors import read_spec
+from ...spec_document import parse
 
 #: What needs a shell.
 _OF_SHELL: Final = re.compile(r"[|&;<>$`*?~#\n(){}]|^\s*\w+=")
@@ -47,8 +46,8 @@ def written(name: str, command: str, ranks: int, path: Path) -> tuple[str, list[
         env = f"env: {{python: {found}, inherit: true}}    # installed once per node; inherit: beside the nodes' own packages"
     if found == "uv.lock":
         env = "env: {python: uv.lock}              # installed once per node, as it is locked"
-    text = _TEMPLATE.format(name=name, command=_as_yaml(command), ranks=ranks, path=path, env=env)
-    spec = read_spec(spec_file.absolute(yaml.safe_load(text), path.parent))
+    text = _TEMPLATE.format(name=flow(name), command=_as_yaml(command), ranks=ranks, path=path, env=env)
+    spec = read_spec(spec_file.absolute(parse(text.encode(), "yaml"), path.parent))
     assert isinstance(spec, CommandSpec)
     return text, command_warnings.warnings(spec)
 
@@ -56,7 +55,7 @@ def written(name: str, command: str, ranks: int, path: Path) -> tuple[str, list[
 def _as_yaml(command: str) -> str:
     """A list of arguments, or text where only a shell runs it. Raises InvalidParameter."""
     if _OF_SHELL.search(command):
-        return json.dumps(command, ensure_ascii=False)
+        return flow(command)
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -64,5 +63,4 @@ def _as_yaml(command: str) -> str:
         raise InvalidParameter(f"{command[:80]!r} is no command: {error}.", field="--command", remedy=remedy) from None
     if not words:
         raise InvalidParameter("It is empty.", field="--command", remedy="Such as: --command 'python train.py'")
-    dumped: Any = yaml.safe_dump(words, default_flow_style=True, width=10**6, allow_unicode=True)
-    return str(dumped).strip()
+    return flow(words)

@@ -54,9 +54,12 @@ def delete(
         found = list({job.id: job for job in map(client.job, jobs)}.values())
         if not yes:
             _confirm(found)
-        deleted = _each([job.id for job in found], client.delete, json)
-    hint = f"Restore with: shardyard undelete {' '.join(job.id for job in deleted)}" if deleted else None
-    _print(deleted, json, "deleted", hint)
+        deleted: list[Job] = []
+        try:
+            _each([job.id for job in found], client.delete, deleted, json)
+        finally:
+            hint = f"Restore with: shardyard undelete {' '.join(job.id for job in deleted)}" if deleted else None
+            _print(deleted, json, "deleted", hint)
     if len(deleted) < len(found):
         raise typer.Exit(ExitCode.ERROR)
 
@@ -77,8 +80,11 @@ def undelete(
                 print_deleted(Screen(), client.jobs(deleted=True, limit=_LISTED))
             return
         found = list(dict.fromkeys(_deleted_id(client, job) for job in jobs))
-        restored = _each(found, client.undelete, json)
-    _print(restored, json, "restored")
+        restored: list[Job] = []
+        try:
+            _each(found, client.undelete, restored, json)
+        finally:
+            _print(restored, json, "restored")
     if len(restored) < len(found):
         raise typer.Exit(ExitCode.ERROR)
 
@@ -117,9 +123,8 @@ def _confirm(jobs: Sequence[Job]) -> None:
     typer.confirm(f"Delete {'this job' if len(jobs) == 1 else f'these {len(jobs)} jobs'}?", abort=True, err=True)
 
 
-def _each(names: Sequence[str], act: Callable[[str], Job], json: bool) -> list[Job]:
-    """The jobs for which the request succeeded. A refusal is printed, and the others go on."""
-    done = []
+def _each(names: Sequence[str], act: Callable[[str], Job], done: list[Job], json: bool) -> None:
+    """Add to `done` the jobs for which the request succeeded. A refusal is printed, and the others go on. Raises ApiError."""
     for name in names:
         try:
             done.append(act(name))
@@ -127,7 +132,6 @@ def _each(names: Sequence[str], act: Callable[[str], Job], json: bool) -> list[J
             if error.status is None or error.status >= 500:
                 raise
             print_error(error.code, error.detail, error.errors, as_json=json)
-    return done
 
 
 def _print(jobs: Sequence[Job], json: bool, word: str, hint: str | None = None) -> None:

@@ -62,8 +62,10 @@ def located(checkpoint: str, url: str | None) -> str:
 
 
 def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
-    job, _, step = _named(client, checkpoint).partition("@")
-    ended = client.finished(client.export_checkpoint(job, checkpoint_of(client, job, step).position, dtype=dtype))
+    named, _, step = _named(client, checkpoint).partition("@")
+    job = client.job(named).id
+    position = checkpoint_of(client, job, step, named).position
+    ended = client.finished(client.export_checkpoint(job, position, dtype=dtype))
     if ended.exported is not None:
         return ended.exported
     assert ended.error is not None
@@ -93,8 +95,11 @@ def refuse_gone(version: ModelVersion, field: str) -> None:
         raise UnknownCheckpoint(message, field=field, remedy=f"Name another version: shardyard models {version.model}")
 
 
-def checkpoint_of(client: Client, job: str, step: str) -> Checkpoint:
-    """The job's latest checkpoint of this step; without a step, the newest that still exists. Raises UnknownCheckpoint."""
+def checkpoint_of(client: Client, job: str, step: str, named: str) -> Checkpoint:
+    """The latest checkpoint of this step of the job with this id; without a step, the newest that still exists.
+
+    `named`: the job as its user typed it. Raises UnknownCheckpoint.
+    """
     before: int | None = None
     while True:
         page = client.checkpoints(job, before=before, limit=1000 if step else 20)
@@ -102,9 +107,9 @@ def checkpoint_of(client: Client, job: str, step: str) -> Checkpoint:
         if found is not None:
             return found
         if page.next is None:
-            message = f"{job} has no checkpoint" + (f" of step {step}." if step else " that still exists.")
+            message = f"{named} has no checkpoint" + (f" of step {step}." if step else " that still exists.")
             raise UnknownCheckpoint(
-                message, field="CHECKPOINT", remedy=f"List the checkpoints: shardyard checkpoints {job}"
+                message, field="CHECKPOINT", remedy=f"List the checkpoints: shardyard checkpoints {named}"
             )
         before = page.next
 
@@ -121,7 +126,7 @@ def _of_job(url: str | None, checkpoint: str) -> str:
     try:
         with Client(url) as client:
             job, _, step = _named(client, checkpoint).partition("@")
-            found = checkpoint_of(client, job, step)
+            found = checkpoint_of(client, client.job(job).id, step, job)
     except ApiError as error:
         if Reference.parse(checkpoint) is not None:
             remedy = f"See `shardyard models`. A folder of that name is ./{checkpoint}."

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from ....workers.messages.stream_frames import MOST_FRAME, until_ended
+from ...client import Client
 from ...client.streams import RankStream, Streams
 from ...client.transport import ApiError
 from ...errors import InvalidParameter, PortTaken
@@ -35,9 +36,11 @@ def port_forward(
 
     Only this machine's users reach the local ports. Needs SHARDYARD_EXEC=true on the server. Ctrl-C ends it.
     """
-    forward = Forward(Screen(), url, job, rank)
+    wanted = [read(text) for text in ports]
     with suppress(KeyboardInterrupt):
-        asyncio.run(forward.serve([read(text) for text in ports]))
+        with Client(url) as client:  # else later connections would reach a newer job of the name
+            found = client.job(job).id
+        asyncio.run(Forward(Screen(), url, found, rank, named=job).serve(wanted))
 
 
 def read(text: str) -> Ports:
@@ -51,10 +54,13 @@ def read(text: str) -> Ports:
 
 
 class Forward:
-    """The forwarded ports of one rank. `path`: what follows the addresses that are printed."""
+    """The forwarded ports of one rank. `path`: what follows the addresses that are printed. `named`: the job as its user typed it."""
 
-    def __init__(self, screen: Screen, url: str | None, job: str, rank: int, path: str = "") -> None:
-        self._screen, self._url, self._job, self._rank, self._path = screen, url, job, rank, path
+    def __init__(
+        self, screen: Screen, url: str | None, job: str, rank: int, path: str = "", *, named: str | None = None
+    ) -> None:
+        self._screen, self._url, self._job, self._rank = screen, url, job, rank
+        self._path, self._named = path, named or job
         self._reported = ""
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -100,7 +106,7 @@ class Forward:
             ) from None
         local = server.sockets[0].getsockname()[1]
         self._screen.say(
-            f"http://127.0.0.1:{local}{self._path} is port {ports.remote} of rank {self._rank} of {self._job}."
+            f"http://127.0.0.1:{local}{self._path} is port {ports.remote} of rank {self._rank} of {self._named}."
         )
         return server
 

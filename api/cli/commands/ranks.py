@@ -10,7 +10,7 @@ from ....service.schemas.rank import RankMetrics
 from ....service.schemas.resource import CommVolume, MemoryUsage
 from ...client import Client
 from ..options import JobName, Json, Url
-from ..terminal.screen import Screen, clock, milliseconds, number, size
+from ..terminal.screen import Screen, milliseconds, moment, number, size
 
 
 def ranks(
@@ -41,7 +41,7 @@ def ranks(
     if slowest is not None:
         order = sorted(order, key=lambda rank: -(sample.busy_s[rank] or 0.0))[:slowest]
     steps = f"means of {sample.steps} steps up to " if sample.steps > 1 else ""
-    screen.say(f"{clock(sample.ts)} · {steps}step {sample.step:,} of attempt {sample.attempt}")
+    screen.say(f"{moment(sample.ts)} · {steps}step {sample.step:,} of attempt {sample.attempt}")
     if sample.timed_steps is not None:
         screen.say(f"compute and wait time measured in {sample.timed_steps} of them")
     _ranks(screen, sample, order, domains)

@@ -21,7 +21,7 @@ from ...client import Client
 from ...given_path import given_path
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Url
-from ..terminal.screen import Screen, clock, milliseconds, runs_on
+from ..terminal.screen import Screen, milliseconds, moment, runs_on
 from ..terminal.sparkline import bar
 
 _POLL_S: Final = 0.3
@@ -159,7 +159,7 @@ def _legend(ranks: Sequence[TracedRank]) -> Text:
 
 def _list(screen: Screen, job: str, page: Traces) -> None:
     rows = [
-        (one.id, clock(one.asked_at.timestamp()), one.state, _steps(one), escape(one.message or ""))
+        (one.id, moment(one.asked_at.timestamp()), one.state, _steps(one), escape(one.message or ""))
         for one in page.items
     ]
     screen.table(("TRACE", "ASKED", "STATE", "STEPS", "MESSAGE"), rows)

@@ -10,6 +10,7 @@ from rich.markup import escape
 from ....service.schemas.step import Step
 from ...client import Event
 from . import sanitize
+from .screen import seconds
 
 
 class Meter(Protocol):
@@ -34,7 +35,7 @@ class Pace:
         self._times: deque[float] = deque(maxlen=20)
 
     def text(self, data: dict[str, Any]) -> str:
-        """`loss 3.2101 · 41,200 tokens/s · 0:32 left`."""
+        """`loss 3.2101 · 41,200 tokens/s · 32 s left`."""
         if data.get("step_s"):
             self._times.append(data["step_s"])
         parts = []
@@ -44,7 +45,7 @@ class Pace:
             parts.append(f"{data['tokens_per_s']:,.0f} tokens/s")
         left = self._left(data.get("step", 0))
         if left is not None:
-            parts.append(f"{int(left) // 60}:{int(left) % 60:02} left")
+            parts.append(f"{seconds(left)} left")
         return " · ".join(parts)
 
     def _left(self, step: int) -> float | None:

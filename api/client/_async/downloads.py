@@ -52,6 +52,8 @@ class AsyncDownloads(ABC):
         soon as its manifest is there, which comes last; that of another checkpoint is removed first. A program's has the program's own
         files. Raises `ApiError`, also if the manifest has not the checksum `digest`.
         """
+        found = await self._send(requests.job(job))
+        job = found.id  # else files of a newer job of the name would come between
         files = await self._files_of(job, step, digest)
         places = {file.path: place_below(to, file.path) for file in files}
 
@@ -91,38 +93,37 @@ class AsyncDownloads(ABC):
     async def _download(self, call: Call[bytes], place: Path, digest: str | None = None) -> Path:
         """The file at `place`. `digest`: its SHA-256, if it is known before. Raises `ApiError`."""
         tries, arrived = Tries(self.url, self._tries), 0
-        file: ArtifactFile | None = None
-        while True:
-            headers = {} if file is None or not file.arrived else file.rest
-            try:
-                with readable(self.url):
-                    async with self._http.stream(
-                        "GET",
-                        self.url + call.path,
-                        params=call.given,
-                        headers={**call.headers, **headers},
-                        timeout=call.timeout(self._http.timeout),
-                    ) as answer:
-                        if answer.status_code == 416 and file is not None:
-                            return await in_thread(file.finish)  # all of it has arrived
-                        if answer.is_success:
-                            begun, file = file, ArtifactFile(place, digest_of(answer.headers, digest))
-                            if file.begin(resumed=answer.status_code == 206, known=begun is not None):
-                                async for block in answer.aiter_bytes(1 << 20):
-                                    stay()
-                                    file.write(block)
-                                return await in_thread(file.finish)
-                            continue
-                        await answer.aread()
-                        pause = tries.again(answer)
-                        if pause is None:
-                            checked(answer)
-            except httpx2.TransportError as error:
-                if file is not None and file.arrived > arrived:  # tries in a row without a byte count
-                    tries, arrived = Tries(self.url, self._tries), file.arrived
-                self.url = find_url(self._given, self.url)
-                pause = tries.failed(error, self.url)
-            await sleep(pause or 0.0)
+        with ArtifactFile(place) as file:
+            while True:
+                try:
+                    with readable(self.url):
+                        async with self._http.stream(
+                            "GET",
+                            self.url + call.path,
+                            params=call.given,
+                            headers={**call.headers, **file.rest},
+                            timeout=call.timeout(self._http.timeout),
+                        ) as answer:
+                            if answer.status_code == 416 and file.arrived:
+                                return await in_thread(file.finish)  # all of it has arrived
+                            if answer.is_success:
+                                found = digest_of(answer.headers, digest)
+                                if file.begin(found, resumed=answer.status_code == 206):
+                                    async for block in answer.aiter_bytes(1 << 20):
+                                        stay()
+                                        file.write(block)
+                                    return await in_thread(file.finish)
+                                continue
+                            await answer.aread()
+                            pause = tries.again(answer)
+                            if pause is None:
+                                checked(answer)
+                except httpx2.TransportError as error:
+                    if file.arrived > arrived:  # tries in a row without a byte count
+                        tries, arrived = Tries(self.url, self._tries), file.arrived
+                    self.url = find_url(self._given, self.url)
+                    pause = tries.failed(error, self.url)
+                await sleep(pause or 0.0)
 
 
 def _apart(files: list[CheckpointFile], places: dict[str, Path]) -> list[list[CheckpointFile]]:

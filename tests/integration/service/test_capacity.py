@@ -113,6 +113,35 @@ async def test_what_was_configured_last_counts(store: Store, settings: Settings)
             await submit(store, api, 64, "cuda")
 
 
+@pytest.mark.parametrize("configured", [True, False])
+async def test_gpus_of_an_image_are_for_jobs_of_that_image_also_while_they_are_away(
+    store: Store, settings: Settings, configured: bool
+) -> None:
+    """A node of CPUs, and one with GPUs and an image of its own, which dies."""
+    cpus = ClusterNode(id="cpu", host="cpu", alive=True, cpu=4, gpu=0, memory_bytes=1 << 30)
+    nemo = GPU_NODES[0].model_copy(update={"image": "nemo"})
+    if configured:
+        groups = (NodeGroup(nodes=1, cpus=4), NodeGroup(nodes=1, cpus=64, gpus=8, image="nemo"))
+        settings = settings.model_copy(update={"capacity": groups})
+    other = settings.model_copy(update={"cluster": "other", "capacity": None})  # reads what is stored
+    for found in ([cpus, nemo], [cpus]):
+        async with store.write() as tx:
+            await clusters.put(tx, "default", "its dispatcher", 15.0)
+            await nodes.replace(tx, [{**node.model_dump(), "seen_at": time.time()} for node in found], "default")
+            await capacity.remember(tx, settings, found)
+        for process in (settings, other):
+            async with store.read() as tx:
+                (known,) = await capacity.known(tx, process)
+            ranks = settings.cpu_ranks_per_core
+            assert known.inventory.whole == {
+                "cpu": {"": [4 * ranks], "nemo": [64 * ranks]},
+                "cuda": {"nemo": [8]},
+            }
+            assert [row["id"] for row in known.rows] == ["cpu"], "no training runs on the other"
+            with pytest.raises(TooManyRanks, match="on nodes of the cluster's own image"):
+                await submit(store, process, 8, "cuda")
+
+
 async def test_a_process_without_the_clusters_name_adds_no_cluster(store: Store, settings: Settings) -> None:
     """Nodes under `prod`, and an API that has no name of a cluster: the nodes of `prod` are all there are."""
     prod = settings.model_copy(update={"cluster": "prod"})
@@ -125,18 +154,18 @@ async def test_a_process_without_the_clusters_name_adds_no_cluster(store: Store,
         await capacity.remember(tx, prod, GPU_NODES)
     async with store.read() as tx:
         (only,) = await capacity.known(tx, settings)
-    assert [row["id"] for row in only.rows] == ["gpu-0", "gpu-1"] and only.inventory.whole["cuda"] == [8, 8]
+    assert [row["id"] for row in only.rows] == ["gpu-0", "gpu-1"] and only.inventory.whole["cuda"] == {"": [8, 8]}
     with pytest.raises(TooManyRanks, match="the cluster has 16 GPUs"):
         await submit(store, settings, 64, "cuda")
     async with store.write() as tx:
         await nodes.replace(tx, [], "prod")
     async with store.read() as tx:
         (away,) = await capacity.known(tx, settings)
-    assert (away.rows, away.inventory.whole["cuda"]) == ([], [8, 8])
+    assert (away.rows, away.inventory.whole["cuda"]) == ([], {"": [8, 8]})
     async with store.write() as tx:
         await clusters.put(tx, "prod", "its dispatcher", -48 * 3600)  # stopped over a weekend
     async with store.read() as tx:
-        assert [one.inventory.whole["cuda"] for one in await capacity.known(tx, settings)] == [[8, 8]]
+        assert [one.inventory.whole["cuda"] for one in await capacity.known(tx, settings)] == [{"": [8, 8]}]
     with pytest.raises(TooManyRanks, match="the cluster has 16 GPUs"):
         await submit(store, settings, 64, "cuda")
 
@@ -182,7 +211,7 @@ async def test_devices_of_another_cluster_are_counted_by_the_settings_of_its_dis
     for process in (theirs, asked):
         async with store.read() as tx:
             (prod,) = await capacity.known(tx, process)
-        assert (prod.inventory.whole["cpu"], prod.inventory.max_ranks, prod.cpu_ranks_per_core) == ([8], None, 1)
+        assert (prod.inventory.whole["cpu"], prod.inventory.max_ranks, prod.cpu_ranks_per_core) == ({"": [8]}, None, 1)
         assert [machine.capacity["cpu"] for machine in prod.inventory.machines] == [8]
         (shown,) = await all_nodes(store, process)
         assert [(device.kind, device.all) for device in shown.devices] == [("cpu", 8)]

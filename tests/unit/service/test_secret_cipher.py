@@ -1,5 +1,7 @@
 import base64
+import itertools
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,22 @@ def test_a_key_is_replaced_while_both_are_given() -> None:
     with pytest.raises(SecretsKeyUnusable, match="TOKEN was encrypted by another key"):
         opened(by(new), "TOKEN", sealed)
     assert opened(by(new), "TOKEN", seal(by(new, old), "TOKEN", VALUE)) == VALUE
+
+
+@pytest.mark.parametrize("page", ["docs/how-to/secrets.md", "deploy/chart/shardyard/README.md"])
+def test_the_steps_of_the_pages_never_make_a_secret_unreadable(page: str) -> None:
+    """While a step is carried out, some processes have the keys of the step before."""
+    text = (Path(__file__).resolve().parents[3] / page).read_text()
+    given = re.findall(r"^ *\d\. (?:.* to `([A-Z,]+)`|Set each secret again).*$", text, re.MULTILINE)
+    assert given == ["OLD,NEW", "NEW,OLD", "", "NEW"]
+    keys = {"OLD": key(), "NEW": key()}
+    stages = [by(*(keys[name] for name in names.split(","))) for names in ("OLD", *given) if names]
+    again = stages[given.index("")]
+    for before, after in itertools.pairwise(stages):
+        for sets, reads in itertools.product((before, after), repeat=2):
+            assert opened(reads, "TOKEN", seal(sets, "TOKEN", VALUE)) == VALUE
+    assert opened(stages[-1], "TOKEN", seal(again, "TOKEN", VALUE)) == VALUE
+    assert all(opened(stage, "TOKEN", seal(stages[0], "TOKEN", VALUE)) == VALUE for stage in stages[:-1])
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 43, None])

@@ -33,6 +33,14 @@ def test_sides_are_multiples_of_16(sides: Any, fit: bool) -> None:
     assert fits(nn.Linear(*sides)) is fit
 
 
+def test_blocks_are_recomputed_with_a_torchao_that_has_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "shardyard.strategies.fp8_halves", None)
+    apply_fp8([block := _block()], EMULATED, CPU, recomputed=True)
+    assert type(block.get_submodule("wide")).__name__ == "Float8Linear"
+    with pytest.raises(Refusal, match="no layers whose backward pass can be split"):
+        apply_fp8([_block()], EMULATED, CPU, halves=True)
+
+
 def test_other_precisions_exchange_nothing() -> None:
     block = _block()
     apply_fp8([block], PRECISIONS["bf16"], CPU)

@@ -24,6 +24,8 @@ CPU = torch.device("cpu")
 INPUT, WEIGHT, GRAD = GemmInputRole.INPUT, GemmInputRole.WEIGHT, GemmInputRole.GRAD_OUTPUT
 FORWARD, OF_INPUT, OF_WEIGHT = (INPUT, WEIGHT), (GRAD, WEIGHT), (GRAD, INPUT)
 LAYERS = 3
+#: Products of a block's forward pass that are computed again. The backward pass does not read the result of the last layer.
+AGAIN = {"full": LAYERS - 1, "selective": 0}
 
 
 class Block(nn.Module):
@@ -173,7 +175,20 @@ def test_a_recomputed_block_has_the_same_bits(mode: str) -> None:
     with Products() as products:
         found = _halves(block, _input())
     _assert_same_bits(found, expected)
-    assert {what: products.counts[what] for what in (OF_INPUT, OF_WEIGHT)} == {OF_INPUT: LAYERS, OF_WEIGHT: LAYERS}
+    assert products.counts == {FORWARD: LAYERS + AGAIN[mode], OF_INPUT: LAYERS, OF_WEIGHT: LAYERS}
+
+
+@pytest.mark.parametrize("mode", ["full", "selective"])
+def test_whole_passes_do_not_compute_a_blocks_last_product_again(mode: str) -> None:
+    expected = _whole(_block(False), _input())
+    torch.manual_seed(0)
+    block = Block().bfloat16()
+    apply_fp8([block], EMULATED, CPU, recomputed=True)
+    apply_recompute([block], Recompute.model_validate({"mode": mode}))
+    with Products() as products:
+        found = _whole(block, _input())
+    _assert_same_bits(found, expected)
+    assert products.counts == {FORWARD: LAYERS + AGAIN[mode], OF_INPUT: LAYERS, OF_WEIGHT: LAYERS}
 
 
 def test_two_micro_batches_may_wait_for_their_second_halves() -> None:

@@ -44,6 +44,14 @@ ZBV = {"pipeline": 2, "schedule": "zbv"}
 PROFILED = {"pipeline": {"stages": 2, "split": "profile"}}
 ZB_H1 = {"pipeline": 2, "schedule": "zb-h1"}
 PAIRS = {"pipeline": 2, "schedule": "dualpipev", "data": 2, "expert": 2}
+#: Where a compiled block is no single graph.
+IN_PARTS: list[dict[str, Any]] = [
+    {"data": {"documents": "packed"}},
+    {"model": {"family": "moe"}},
+    {"layout": {"context": 4, "ulysses": 2}},
+    {"layout": {"context": 2, "context_method": "all-gather"}},
+    {"layout": {"tensor": 2}},
+]
 HALF_OF_TIED: dict[str, Any] = {"offload": {"optimizer": 0.5}, "model": {"tied": True}, "layout": {"pipeline": 2}}
 
 
@@ -72,6 +80,11 @@ HALF_OF_TIED: dict[str, Any] = {"offload": {"optimizer": 0.5}, "model": {"tied":
             "compile",
             "recompute to full",
             {"recompute": "full"},
+        ),
+        *(
+            ({"compile": True, "recompute": "selective", **broken}, "compile", remedy, corrected)
+            for broken in IN_PARTS
+            for remedy, corrected in (("compile to false", {"compile": False}), ("to full", {"recompute": "full"}))
         ),
         (
             {"compile": True, "model": {"family": "moe"}, "layout": PAIRS},
@@ -165,6 +178,15 @@ def test_refusals_name_field_and_remedy(changes: Any, field: str, remedy: str, c
 )
 def test_a_profile_measures_modules_as_they_run(changes: dict[str, Any]) -> None:
     _spec(**{**changes, "layout": {**changes.get("layout", {}), **PROFILED}}).check()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"layout": {"context": 2, "ulysses": 2}}, {"layout": {"tensor": 2}, "overlap": {"tensor_chunks": 2}}],
+    ids=str,
+)
+def test_selective_recompute_of_a_block_that_is_one_graph_is_compiled(changes: dict[str, Any]) -> None:
+    _spec(compile=True, recompute="selective", **changes).check()
 
 
 @pytest.mark.parametrize("schedule", SPLIT_BACKWARD)

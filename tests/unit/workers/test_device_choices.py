@@ -6,7 +6,7 @@ import pytest
 
 from shardyard.service.spec import JobSpec
 from shardyard.strategies.cost.plan import plan
-from shardyard.strategies.layout import ModelFacts, Schedule
+from shardyard.strategies.layout import ModelFacts, Refusal, Schedule
 from shardyard.strategies.memory_options import check_memory_options
 from shardyard.workers.cost_inputs import planned_setting
 from shardyard.workers.device_choices import (
@@ -114,6 +114,25 @@ def test_what_auto_decides_is_never_refused(schedule: str, device: DeviceFacts) 
     given = spec(global_batch=16, layout={"pipeline": 2, "schedule": schedule})
     given.check()
     choices(given, DENSE, device).train.check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": {"documents": "packed"}},
+        {"model": {"family": "moe"}},
+        {"layout": {"context": 2}},
+        {"layout": {"tensor": 2}},
+    ],
+    ids=str,
+)
+def test_auto_leaves_selective_recompute_uncompiled_where_it_would_be_refused(change: dict[str, Any]) -> None:
+    given = spec(recompute="selective", **change)
+    with pytest.raises(Refusal, match="between compiled parts"):
+        spec(recompute="selective", compile=True, **change).check()
+    found = choices(given, given.facts(), HOPPER)
+    assert found.train.compile is False
+    found.train.check()
 
 
 def test_experts_are_not_compiled() -> None:

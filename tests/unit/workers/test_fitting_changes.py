@@ -10,6 +10,7 @@ from shardyard.strategies.cost.plan import plan
 from shardyard.strategies.layout import ModelFacts
 from shardyard.workers import fitting_changes
 from shardyard.workers.cost_inputs import planned_setting
+from shardyard.workers.elastic_layouts import elastic_layouts
 from shardyard.workers.fitting_changes import Change, applied, few_changes, smallest_change
 from shardyard.workers.gpu_models import gpu_named
 from shardyard.workers.spec import TrainSpec, facts_of
@@ -145,6 +146,26 @@ def test_state_goes_to_a_disk_where_neither_device_nor_host_has_room_for_it() ->
 def test_an_elastic_job_keeps_its_degrees() -> None:
     change = change_of(small(layout={"data": {"min": 1, "max": 4}}), "H100", 2**20)
     assert change is not None and not {"layout.tensor", "layout.pipeline", "layout.data"} & dict(change.edits).keys()
+
+
+@pytest.mark.parametrize(
+    ("degrees", "fewest"), [({"min": 1, "max": 2}, 1), ({"min": 1, "max": 4}, 1), ({"min": 2, "max": 4}, 2)]
+)
+def test_an_elastic_job_keeps_its_smallest_layout(degrees: dict[str, int], fewest: int) -> None:
+    """One replica has nothing to shard: ZeRO is offered only to ranges without it."""
+    train = small(model={"preset": "7B"}, layout={"data": degrees, "micro_batch": 1}, recompute="full", global_batch=4)
+    architecture = train.architecture(256)
+    assert architecture is not None
+    change = change_of(train, "A100 80GB")
+    assert change is not None and ("layout.zero" in dict(change.edits)) == (fewest > 1)
+    layouts = elastic_layouts(change.train, facts_of(architecture))
+    assert min(layout.data for layout in layouts) == fewest
+
+
+def test_the_change_of_every_knob_leaves_out_what_an_elastic_job_may_not_have() -> None:
+    layout = {"data": {"min": 1, "max": 4}, "micro_batch": 2}
+    found = [*few_changes(small(model={"import": "net:make"}, layout=layout), ModelFacts(None, None, None, None))]
+    assert str(found[-1]) == "recompute: full, layout.micro_batch: 1, offload.optimizer: 1"
 
 
 def test_unfit_specs_are_not_all_alike() -> None:

@@ -1,14 +1,20 @@
 /** How charts run along tokens or time in place of steps. */
 
 import type { Range } from "../api/curves";
-import { duration, short } from "../model/format";
+import { exactDuration, integer, shortTick } from "../model/format";
 import type { Axis } from "../model/runs";
 import type { Places } from "../model/step-places";
 import type { Along, Line } from "./chart";
 
 type OnZoom = ((zoom: Range | null) => void) | undefined;
 
-const ALONG: Readonly<Record<Exclude<Axis, "step">, Along>> = { tokens: { name: "Tokens", format: short }, time: { name: "Time", format: duration } };
+/** Seconds between ticks, so that most of them are at whole minutes, hours or days. */
+const BETWEEN_TICKS = [[1, 2, 5, 10, 15, 30], [60, 120, 300, 600, 900, 1800], [3600, 7200, 10_800, 21_600, 43_200], [1, 2, 5, 10, 20, 50, 100, 200, 500].map((days) => days * 86_400)].flat();
+
+const ALONG: Readonly<Record<Exclude<Axis, "step">, Along>> = {
+  tokens: { name: "Tokens", format: integer, onAxis: shortTick },
+  time: { name: "Time", format: exactDuration, onAxis: exactDuration, increments: BETWEEN_TICKS, space: 100 },
+};
 
 /** Points at other places; what is drawn stays the same. */
 export const placed = (lines: readonly Line[], { ofStep }: Places): Line[] =>

@@ -59,8 +59,12 @@ export interface ChartProps {
 export interface Along {
   name: string;
   format: (value: number | null) => string;
-  /** Shorter, for the axis. */
-  onAxis?: (value: number | null) => string;
+  /** Shorter, for the axis, whose ticks are at multiples of `increment`. */
+  onAxis?: (value: number, increment: number) => string;
+  /** What `increment` may be. */
+  increments?: readonly number[];
+  /** Pixels between two ticks at least, for their texts. */
+  space?: number;
 }
 
 const STEPS: Along = { name: "Step", format: integer };
@@ -149,6 +153,7 @@ function options(element: HTMLElement, styles: string, newest: { readonly curren
   const style = getComputedStyle(element);
   const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
   const { along, log, zoomable, group } = draw;
+  const { onAxis = along.format, space = 60 } = along;
   const axis: uPlot.Axis = {
     stroke: colour("quiet"),
     font: `11.5px ${style.fontFamily}`,
@@ -166,10 +171,13 @@ function options(element: HTMLElement, styles: string, newest: { readonly curren
       drag: { x: zoomable, y: false, setScale: false },
       bind: { dblclick: () => () => { newest.current.onZoom?.(null); return null; } },
     },
-    padding: [8, 30, 0, 0], // half of the last step's digits
+    padding: [8, space / 2, 0, 0], // half of the last tick's text
     hooks: { setCursor: [showNewest], setSelect: [(plot) => { select(plot, newest.current.onZoom); }] },
     axes: [
-      { ...axis, space: 60, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? (along.onAxis ?? along.format)(tick) : "")) },
+      {
+        ...axis, space, size: 28, ...(along.increments && { incrs: [...along.increments] }),
+        values: (_, ticks, __, ___, increment) => ticks.map((tick) => (Number.isInteger(tick) ? onAxis(tick, increment) : "")),
+      },
       { ...axis, size: axisWidth, values: (_, ticks) => ticks.map((tick) => tickText(tick)) },
     ],
     ...series(styles, colour, newest, draw),

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, bytes, duration, integer, loss, moment, period, precisionOf, short } from "./format";
+import { ago, bytes, duration, exactDuration, integer, loss, moment, period, precisionOf, short, shortTick } from "./format";
 
 test.each([
   [null, "–"], [5.55312, "5.5531"], [123.456, "123.5"], [0.00001234, "1.23e-5"], [0, "0.0000"], [2e6, "2.00e+6"], [NaN, "–"],
@@ -17,6 +17,25 @@ test.each([[0, "0 B"], [1023, "1023 B"], [14_600_000, "13.9 MiB"], [2 ** 40, "1.
 test.each([
   [0.42, "0.42 s"], [8.31, "8.3 s"], [59.7, "1 min 00 s"], [250, "4 min 10 s"], [11_100, "3 h 05 min"], [187_200, "2 d 4 h"], [null, "–"],
 ])("%s seconds are %s", (value, text) => { expect(duration(value)).toBe(text); });
+
+test.each([
+  [[1.3e9, 1.32e9, 1.34e9], 2e7, ["1.30B", "1.32B", "1.34B"]],
+  [[100.2e6, 100.4e6], 2e5, ["100.2M", "100.4M"]],
+  [[9.5e8, 9.75e8, 1e9], 2.5e7, ["950M", "975M", "1.000B"]],
+  [[0, 500, 1000], 500, ["0", "500", "1.0k"]],
+  [[1e9 + 1, 1e9 + 2], 1, ["1.000000001B", "1.000000002B"]],
+  [[0, 2e9], 2e9, ["0", "2B"]],
+])("ticks at %s have the digits that their increment %s needs", (ticks, increment, texts) => { expect(ticks.map((tick) => shortTick(tick, increment))).toEqual(texts); });
+
+test.each([
+  [[187_200, 187_800], 600, ["2 d 4 h 00 min", "2 d 4 h 10 min"]],
+  [[187_200, 187_230], 30, ["2 d 4 h 00 min 00 s", "2 d 4 h 00 min 30 s"]],
+  [[0, 43_200, 86_400], 43_200, ["0 s", "12 h", "1 d 0 h"]],
+  [[86_400, 172_800], 86_400, ["1 d", "2 d"]],
+  [[0, 5, 10], 5, ["0 s", "5 s", "10 s"]],
+])("ticks at %s seconds have the units that their increment %s needs", (ticks, increment, texts) => { expect(ticks.map((tick) => exactDuration(tick, increment))).toEqual(texts); });
+
+test.each([[187_261.2, "2 d 4 h 01 min 01 s"], [3.27, "3.3 s"], [3661, "1 h 01 min 01 s"], [null, "–"]])("exactly %s seconds are %s", (value, text) => { expect(exactDuration(value)).toBe(text); });
 
 test("integers are grouped", () => { expect(integer(1_234_567.4)).toBe("1,234,567"); });
 

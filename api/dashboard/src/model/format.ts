@@ -27,6 +27,13 @@ export function short(value: number | null): string {
   return Math.abs(value) >= 10 || Number.isInteger(value) ? String(Math.round(value)) : value.toFixed(1);
 }
 
+/** `1.32B`, `100.2M`: with as many digits as a multiple of `increment` needs. */
+export function shortTick(value: number, increment: number): string {
+  const [scale, letter] = SCALES.find(([each]) => Math.abs(value) >= each) ?? [1, ""];
+  const decimals = (increment / scale).toFixed(12).replace(/\.?0+$/, "").split(".")[1]?.length ?? 0;
+  return `${(value / scale).toFixed(decimals)}${letter}`;
+}
+
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export function bytes(value: number | null): string {
@@ -45,6 +52,22 @@ export function duration(seconds: number | null): string {
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
   if (whole < 86_400) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
   return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
+}
+
+const PARTS: readonly (readonly [seconds: number, name: string])[] = [[86_400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+/** `2 d 4 h 10 min 30 s`: down to the unit that a multiple of `increment` seconds needs. */
+export function exactDuration(seconds: number | null, increment = 1): string {
+  if (seconds === null || !Number.isFinite(seconds) || (seconds < 60 && !Number.isInteger(seconds))) return duration(seconds);
+  const found: string[] = [];
+  let [rest, above] = [Math.round(seconds), Infinity];
+  for (const [unit, name] of PARTS) {
+    const count = Math.floor(rest / unit);
+    const needed = increment % above !== 0;
+    if (needed && (count > 0 || found.length > 0)) found.push(`${found.length > 0 && unit < 3600 ? String(count).padStart(2, "0") : count} ${name}`);
+    [rest, above] = [rest - count * unit, unit];
+  }
+  return found.length > 0 ? found.join(" ") : "0 s";
 }
 
 const PERIODS: readonly (readonly [number, string])[] = [[86_400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];

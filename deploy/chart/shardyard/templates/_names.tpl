@@ -79,7 +79,8 @@
 {{- toJson $groups -}}
 {{- end -}}
 
-{{/* What the cluster is to have, as JSON: as the settings say, else the workers. KubeRay gives Ray whole CPUs of the limit, rounded up. */}}
+{{/* What the cluster is to have, as JSON: as the settings say, else the workers, with the label by which jobs choose an image. KubeRay
+gives Ray whole CPUs of the limit, rounded up. */}}
 {{- define "shardyard.capacity" -}}
 {{- if not (kindIs "invalid" .Values.settings.capacity) -}}
 {{- toJson .Values.settings.capacity -}}
@@ -88,7 +89,11 @@
 {{- range include "shardyard.workerGroups" . | fromJsonArray -}}
 {{- $cpu := toString .part.resources.limits.cpu -}}
 {{- $cpus := ternary (divf (trimSuffix "m" $cpu | float64) 1000) (float64 $cpu) (hasSuffix "m" $cpu) | ceil | int -}}
-{{- $nodes = append $nodes (dict "nodes" .part.replicas "cpus" $cpus "gpus" .part.gpus) -}}
+{{- $group := dict "nodes" .part.replicas "cpus" $cpus "gpus" .part.gpus -}}
+{{- with get (default dict .part.labels) "shardyard.io/image" -}}
+{{- $_ := set $group "image" . -}}
+{{- end -}}
+{{- $nodes = append $nodes $group -}}
 {{- end -}}
 {{- toJson $nodes -}}
 {{- end -}}
@@ -140,8 +145,8 @@
 {{/* What selects a pod: these never change over the life of a release. Takes (list $ component). */}}
 {{- define "shardyard.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "shardyard.name" $root }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ include "shardyard.name" $root | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 

@@ -41,10 +41,10 @@ affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with (index . 1).priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with (index . 1).runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with (index . 0).Values.image.pullSecrets }}
 imagePullSecrets:
@@ -56,8 +56,8 @@ imagePullSecrets:
 - name: SHARDYARD_DATABASE_URL
   valueFrom:
     secretKeyRef:
-      name: {{ include "shardyard.databaseSecret" . }}
-      key: {{ .Values.database.secret.key }}
+      name: {{ include "shardyard.databaseSecret" . | quote }}
+      key: {{ .Values.database.secret.key | quote }}
 {{- end -}}
 
 {{/* The storage of checkpoints and code: how a container mounts it, its volume, and the credentials of a bucket. */}}
@@ -69,7 +69,7 @@ imagePullSecrets:
 {{- if not .Values.storage.uri }}
 - name: storage
   persistentVolumeClaim:
-    claimName: {{ include "shardyard.claim" . }}
+    claimName: {{ include "shardyard.claim" . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -86,16 +86,16 @@ imagePullSecrets:
 {{- define "shardyard.secretsKeyVolume" -}}
 - name: secrets-key
   secret:
-    secretName: {{ include "shardyard.secretsKeySecret" . }}
+    secretName: {{ include "shardyard.secretsKeySecret" . | quote }}
     defaultMode: 0400
     items:
-      - {key: {{ include "shardyard.secretsKeyEntry" . }}, path: key}
+      - {key: {{ include "shardyard.secretsKeyEntry" . | quote }}, path: key}
 {{- end -}}
 
 {{/* What every pod has besides: variables, mounts and volumes of the values. */}}
 {{- define "shardyard.extraEnv" -}}
 {{- range $name, $value := .Values.extraEnv }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   value: {{ $value | quote }}
 {{- end }}
 {{- end -}}
@@ -111,7 +111,7 @@ imagePullSecrets:
 {{- define "shardyard.storageEnv" -}}
 {{- with .Values.storage.credentialsSecret }}
 - secretRef:
-    name: {{ . }}
+    name: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -126,7 +126,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
-  serviceAccountName: {{ include "shardyard.serviceAccount" $root }}
+  serviceAccountName: {{ include "shardyard.serviceAccount" $root | quote }}
   enableServiceLinks: false
   automountServiceAccountToken: false
   securityContext:
@@ -137,7 +137,7 @@ spec:
   {{- end }}
   containers:
     - name: {{ .container }}
-      image: {{ .image }}
+      image: {{ .image | quote }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       # tini reaps: a raylet that died and stays a zombie would keep its workers alive. KubeRay gives its command, quotes and all, as a
       # variable. No login shell, which would set a PATH of its own.
@@ -149,7 +149,7 @@ spec:
         - name: HOME
           value: /tmp
         {{- range $name, $value := $root.Values.ray.env }}
-        - name: {{ $name }}
+        - name: {{ $name | quote }}
           value: {{ $value | quote }}
         {{- end }}
         {{- with include "shardyard.extraEnv" $root | trim }}

@@ -33,6 +33,13 @@ def allowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pla
         yield plane
 
 
+@pytest.fixture
+def a_week_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are printed as if a week had passed since."""
+    now = SimpleNamespace(time=lambda: time.time() + 7 * 86_400, strftime=time.strftime, localtime=time.localtime)
+    monkeypatch.setattr("shardyard.api.cli.terminal.screen.time", now)
+
+
 class Restart:
     """A control plane that is stopped while a command first pauses, and comes back while its client pauses, when `then` is called."""
 

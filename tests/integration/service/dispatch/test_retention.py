@@ -43,6 +43,7 @@ from ..job_records import counted, fill, removed_by_transaction
 from ..sweeps.learning import submit_sweep
 
 DAY_S = 86_400.0
+SWEEP = {"parameters": {"train.optimizer.lr": [0.1, 0.2]}, "search": "grid"}
 
 
 class Died(Exception):
@@ -394,16 +395,18 @@ async def test_a_jobs_own_retention_is_used_in_place_of_the_settings(
 async def test_old_jobs_are_deleted_as_a_whole_and_can_be_restored_for_a_day(
     store: Store, settings: Settings, submit: Submit
 ) -> None:
-    old, young, pinned, source = [await ended(store, settings, submit, days=days) for days in (3, 1, 3, 3)]
+    old, young, pinned, *sources = [await ended(store, settings, submit, days=days) for days in (3, 1, 3, 3, 3)]
     await edit(store, pinned.id, JobEdit(pinned=True))
     async with store.write() as tx:
-        await rows.set_columns(tx, source.id, {"checkpoint": str(folder(settings, source) / "step-00000010")})
-    child = await submit(resume_from=source.id)
+        for source in sources:
+            await rows.set_columns(tx, source.id, {"checkpoint": str(folder(settings, source) / "step-00000010")})
+    child = await submit(resume_from=sources[0].id)
+    await submit_sweep(store, settings, SWEEP, resume_from=sources[1].id)
     aged = settings.model_copy(update={"keep_jobs_days": 2.0})
     await retention.sweep(store, aged)
     with pytest.raises(JobDeleted, match="deleted by retention"):
         await jobs.get_job(store, old.id)
-    for kept in (young, pinned, source, child):
+    for kept in (young, pinned, *sources, child):
         assert (await jobs.get_job(store, kept.id)).deleted_at is None
     await edit(store, (await undelete(store, old.id)).id, JobEdit(pinned=True))
     await retention.sweep(store, at_once(aged))
@@ -411,8 +414,7 @@ async def test_old_jobs_are_deleted_as_a_whole_and_can_be_restored_for_a_day(
 
 
 async def test_an_old_sweep_goes_with_the_last_of_its_jobs(store: Store, settings: Settings, submit: Submit) -> None:
-    grid = {"parameters": {"train.seed": [1, 2]}, "search": "grid"}
-    kept, with_job, _ = [(await submit_sweep(store, settings, grid)).id for _ in range(3)]
+    kept, with_job, _ = [(await submit_sweep(store, settings, SWEEP)).id for _ in range(3)]
     job = await ended(store, settings, submit, days=3)
     await edit(store, job.id, JobEdit(pinned=True))
     async with store.write() as tx:

@@ -13,6 +13,7 @@ from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Budget
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
+from shardyard.service.store import attempts
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.workers.messages.event import VERSION
@@ -190,6 +191,25 @@ async def test_a_lost_cluster_costs_no_restart(store: Store, settings: Settings,
         await cluster.replace_all_nodes()
         job = await ended(store, job)
     assert (job.state, job.restarts, job.attempt) == (State.SUCCEEDED, 0, 2)
+
+
+async def test_attempts_have_the_ids_of_the_clusters_nodes_until_they_end(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings, max_restarts=0)
+
+    async def nodes() -> list[list[str]]:
+        async with store.read() as tx:
+            return [await attempts.nodes(tx, job.id, number) for number in (1, 2)]
+
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        placed = await nodes()
+        cluster.script = train
+        await cluster.replace_all_nodes()
+        await ended(store, job)
+    assert (placed, await nodes()) == ([["node-1"], []], [[], []])
 
 
 @POSTGRESQL_IN_FULL

@@ -1,6 +1,7 @@
 """Deleted jobs are hidden and come back whole; those that others need are kept."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -11,13 +12,17 @@ from shardyard.service.jobs.submit import cancel
 from shardyard.service.queries import history, jobs
 from shardyard.service.schemas.job import Job, JobEdit
 from shardyard.service.schemas.job_order import Order, Sort
+from shardyard.service.schemas.sweep import SweepDetail
 from shardyard.service.settings import Settings
 from shardyard.service.store import jobs as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.jobs import Filter
+from shardyard.service.store.sweep_tables import sweeps
 
 from ..conftest import Submit
+from ..sweeps.learning import submit_sweep
 
+SWEEP = {"parameters": {"train.optimizer.lr": [0.1, 0.2]}, "search": "grid"}
 NO_JOB = "job-" + "0" * 26
 
 
@@ -104,14 +109,32 @@ async def test_a_job_whose_checkpoint_another_needs_is_kept_until_that_one_has_e
     assert (await submit(resume_from=source.id)).parent == source.id
 
 
-@pytest.mark.full
-async def test_of_a_deletion_and_a_job_that_continues_at_the_same_time_one_is_refused(
+async def test_a_job_with_whose_checkpoint_a_sweeps_trials_begin_is_kept_until_the_sweep_has_ended(
     store: Store, settings: Settings, submit: Submit
+) -> None:
+    source = await ended(store, submit)
+    await saved_at(store, settings, source)
+    sweep = await submit_sweep(store, settings, SWEEP, resume_from=source.id)
+    with pytest.raises(JobInUse, match=sweep.id) as refused:
+        await delete(store, source.id, "ada")
+    assert refused.value.remedy == f"Wait for the end of {sweep.id}."
+    async with store.write() as tx:
+        await tx.execute(sweeps.update().values(finished_at=1.0))
+    assert (await delete(store, source.id, "ada")).deleted_at is not None
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("by", ["job", "sweep"])
+async def test_of_a_deletion_and_what_continues_at_the_same_time_one_is_refused(
+    store: Store, settings: Settings, submit: Submit, by: str
 ) -> None:
     for _ in range(5):
         source = await ended(store, submit)
         await saved_at(store, settings, source)
-        both = await asyncio.gather(
-            delete(store, source.id, "ada"), submit(resume_from=source.id), return_exceptions=True
+        user: Awaitable[Job | SweepDetail] = (
+            submit(resume_from=source.id)
+            if by == "job"
+            else submit_sweep(store, settings, SWEEP, resume_from=source.id)
         )
+        both = await asyncio.gather(delete(store, source.id, "ada"), user, return_exceptions=True)
         assert sorted(isinstance(one, JobInUse | JobDeleted) for one in both) == [False, True], both

@@ -22,14 +22,27 @@ from shardyard.service.queries.logs import page
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
+from shardyard.service.store import (
+    capacities,
+    events,
+    leases,
+    log_sizes,
+    logs,
+    nodes,
+    orders,
+    rank_samples,
+    schema,
+    tables,
+    traces,
+)
 from shardyard.service.store import checkpoints as rows
-from shardyard.service.store import events, leases, log_sizes, logs, nodes, orders, rank_samples, schema, tables, traces
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.program_tables import metric_chunks, metric_series
 from shardyard.service.store.revision import MIGRATIONS
 from shardyard.service.store.schema import upgrade
+from shardyard.service.store.sweep_tables import sweeps
 
 from ..conftest import Submit
 from ..gang_events import event_batch, state
@@ -207,6 +220,18 @@ async def test_operations_of_an_earlier_version_are_pending(database_url: str, s
     assert await operation_states(database_url) == states
 
 
+async def test_nodes_of_a_capacity_of_an_earlier_version_have_the_clusters_own_image(
+    database_url: str, store: Store
+) -> None:
+    async with store.write() as tx:
+        await capacities.put(tx, "default", "cuda", {"": [8, 4], "nemo": [6]}, True)
+        await capacities.put(tx, "default", "cpu", {}, False)
+    await back_and_forth(database_url, "0045")
+    async with store.read() as tx:
+        stored = {row["device"]: (row["nodes"], row["configured"]) for row in await capacities.of(tx, "default")}
+    assert stored == {"cuda": ({"": [8, 6, 4]}, True), "cpu": ({}, False)}
+
+
 async def test_checkpoints_of_an_earlier_version_get_the_standard_verdicts(
     database_url: str, store: Store, submit: Submit
 ) -> None:
@@ -284,6 +309,26 @@ async def test_jobs_that_resumed_from_a_checkpoint_have_a_parent(
     found = [await jobs.get_job(store, job.id) for job in (source, child, other)]
     assert [job.parent for job in found] == [None, source.id, None]
     assert not any(job.pinned or job.deleted_at for job in found)
+
+
+@POSTGRESQL_IN_FULL
+async def test_open_sweeps_of_an_earlier_version_keep_the_job_whose_checkpoint_their_spec_names(
+    database_url: str, store: Store, submit: Submit
+) -> None:
+    job = (await submit()).id
+    path = f"/x/{job}/step-00000010"
+    named = [{"train": {"resume_from": path}}, {"train": {"resume_from": job}}, {"command": [], "resume_from": path}]
+    specs: list[dict[str, Any]] = [*named, {"train": {"resume_from": "base@1"}}, {"train": {}}, {"command": []}]
+    same = {"name": "tune", "state": "running", "sweep": {}, "trials": 1, "actor": "me", "created_at": 1.0}
+    ended = {"id": "sweep-30", "spec": specs[0], "finished_at": 2.0}
+    async with store.write() as tx:
+        for n in range(24):
+            await tx.execute(insert(sweeps).values(**same, id=f"sweep-{n:02}", spec=specs[n % len(specs)]))
+        await tx.execute(insert(sweeps).values(**same, **ended))
+    await back_and_forth(database_url, "0046")
+    async with store.read() as tx:
+        found = (await tx.execute(select(sweeps.c.parent).order_by(sweeps.c.id))).scalars().all()
+    assert found == [job, job, job, None, None, None] * 4 + [None]
 
 
 async def test_logs_and_traces_of_an_earlier_version_get_sizes(

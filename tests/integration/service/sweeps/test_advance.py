@@ -1,5 +1,7 @@
 """One sweep, step by step: what is due is done by the dispatcher that finds it, also for the second time."""
 
+import asyncio
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from harness.databases import POSTGRESQL_IN_FULL
 from harness.stored_checkpoints import checkpoint_path, save_checkpoint
 
 from shardyard.service.database_errors import DatabaseError, DatabaseUnreachable
-from shardyard.service.errors import InvalidSpec, SweepEnded, SweepNotFound
+from shardyard.service.errors import InvalidSpec, JobDeleted, JobInUse, SweepEnded, SweepNotFound
 from shardyard.service.jobs import submit as job_submitting
 from shardyard.service.jobs.delete import delete
 from shardyard.service.queries import jobs
@@ -18,11 +20,14 @@ from shardyard.service.settings import Settings
 from shardyard.service.spec import kind_of
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
+from shardyard.service.store import removals
 from shardyard.service.store import steps as step_rows
 from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.sweeps import advance as advancing
-from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
+from shardyard.service.sweeps.advance import Advance
+from shardyard.service.sweeps.lease import SweepLeaseLost
+from shardyard.service.sweeps.optuna_search import Study
 from shardyard.service.sweeps.submit import cancel
 
 from ..conftest import Submit
@@ -224,19 +229,52 @@ async def test_a_step_does_a_bounded_number_of_acts_and_first_what_frees_devices
             assert [row["number"] for row in await rows.all_of(tx, sweep.id) if row["due"]] == left
 
 
-async def test_few_parameters_are_chosen_under_one_lease(store: Store, settings: Settings) -> None:
-    drawn = {"parameters": {"train.optimizer.lr": {"min": 1e-4, "max": 1e-1}}, "search": "optuna", "trials": 20}
-    sweep = await submit_sweep(store, settings, {**drawn, "parallel": 20})
+OPTUNA = {"parameters": {"train.optimizer.lr": {"min": 1e-4, "max": 1e-1}}, "search": "optuna"}
+
+
+@pytest.mark.parametrize(("part", "begun"), [(0.25, [4, 4]), (0.0, [1, 2, 3, 4, 4])])
+async def test_trials_for_whose_parameters_a_step_has_no_time_begin_with_the_next_ones(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch, part: float, begun: list[int]
+) -> None:
+    monkeypatch.setattr(advancing, "_CHOOSING", part)
+    settings = settings.model_copy(update={"lease_s": 600.0})
+    sweep = await submit_sweep(store, settings, {**OPTUNA, "trials": 4, "parallel": 4})
     async with store.write() as tx:
         assert await rows.take(tx, sweep.id, "t", 600.0)
         row = await rows.by_id(tx, sweep.id)
     assert row is not None
-    advancing_it = Advance(store, settings, "t")
-    for begun in (16, 20, 20):
+    advancing_it, found = Advance(store, settings, "t"), []
+    for _ in begun:
         async with store.read() as tx:
             busy = await rows.busy(tx, [sweep.id])
         await advancing_it.advance(row, busy)
-        assert sum(one.job is not None for one in await trials_of(store, sweep)) == begun
+        found.append(sum(one.job is not None for one in await trials_of(store, sweep)))
+    assert found == begun
+
+
+async def test_a_lease_lasts_as_long_as_optuna_chooses(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a second dispatcher would take the sweep and choose, too, and each would throw away what the other has chosen."""
+    settings, loop, taken = settings.model_copy(update={"lease_s": 2.0}), asyncio.get_running_loop(), []
+    sweep = await submit_sweep(store, settings, {**OPTUNA, "trials": 1})
+
+    async def other_takes() -> bool:
+        async with store.write() as tx:
+            return await rows.take(tx, sweep.id, "other", 600.0)
+
+    def slow(*_: Any) -> dict[str, float]:
+        time.sleep(1.25 * settings.lease_s)
+        taken.append(asyncio.run_coroutine_threadsafe(other_takes(), loop).result())
+        return {"train.optimizer.lr": 0.01}
+
+    monkeypatch.setattr(Study, "ask", slow)
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, "t", settings.lease_s / 4)  # what the sweeps before it may leave
+        row = await rows.by_id(tx, sweep.id)
+    assert row is not None
+    await step(store, settings, row, "t")
+    assert (taken, (await queries.get_sweep(store, sweep.id)).counts) == ([False], {"active": 1})
 
 
 async def test_a_change_whose_answer_is_lost_is_decided_on_once_more(
@@ -309,12 +347,63 @@ async def test_a_trial_that_may_not_begin_says_why(store: Store, settings: Setti
     save_checkpoint(Path(settings.storage) / source.id, 2)
     sweep = await submit_sweep(store, settings, SWEEP, resume_from=source.id)
     await job_submitting.cancel(store, source.id, "tester")
-    await delete(store, source.id, "tester")
+    async with store.write() as tx:
+        await removals.mark(tx, source.id, "tester")  # as an earlier version did while the sweep was open
     await advance(store, settings, sweep)
     await advance(store, settings, sweep)
     found = await queries.get_sweep(store, sweep.id)
     said = f"train.resume_from: {source.id} was deleted by tester."
     assert (found.state, found.counts, found.message) == ("failed", {"refused": 2}, said)
+
+
+@POSTGRESQL_IN_FULL
+async def test_the_job_with_whose_checkpoint_trials_begin_is_kept_between_them_until_the_sweep_has_ended(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    settings = settings.model_copy(update={"local_files": True})
+    source, other = [await job_submitting.cancel(store, (await submit()).id, "tester") for _ in range(2)]
+    path = save_checkpoint(Path(settings.storage) / source.id, 2)["path"]
+    sweep = await submit_sweep(store, settings, {**SWEEP, "parallel": 1}, resume_from=source.id)
+    await advance(store, settings, sweep)
+    first = (await trials_of(store, sweep))[0].job or ""
+    await job_submitting.cancel(store, first, "tester")
+    async with store.write() as tx:
+        await removals.mark_old(tx, 0.0, "retention", 100)
+        await removals.mark(tx, source.id, "tester")
+        await removals.begin(tx, 0.0, settings.cluster, 100)
+        await job_rows.set_columns(tx, source.id, {"deleted_at": None})
+        found = {one: await job_rows.by_id(tx, one) for one in (source.id, first, other.id)}
+    assert [bool(row and row["removing"]) for row in found.values()] == [False, True, True]
+    with pytest.raises(JobInUse, match=sweep.id):
+        await delete(store, source.id, "tester")
+    await advance(store, settings, sweep)
+    assert (await jobs.get_job(store, (await trials_of(store, sweep))[1].job or "")).parent == source.id
+    await cancel(store, sweep.id)
+    while (await queries.get_sweep(store, sweep.id)).finished_at is None:
+        await advance(store, settings, sweep)
+    assert (await delete(store, source.id, "tester")).deleted_at is not None
+    with pytest.raises(JobDeleted, match=source.id):
+        await submit_sweep(store, settings, SWEEP, resume_from=path)
+
+
+@POSTGRESQL_IN_FULL
+async def test_a_sweep_whose_source_is_deleted_while_it_is_checked_is_refused(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, row_of = settings.model_copy(update={"local_files": True}), job_submitting.row_of
+    source = await job_submitting.cancel(store, (await submit()).id, "tester")
+    save_checkpoint(Path(settings.storage) / source.id, 2)
+
+    async def deleted_meanwhile(*given: Any) -> dict[str, Any]:
+        made = await row_of(*given)
+        await delete(store, source.id, "tester")
+        return made
+
+    monkeypatch.setattr(job_submitting, "row_of", deleted_meanwhile)
+    with pytest.raises(JobDeleted, match=source.id) as refused:
+        await submit_sweep(store, settings, SWEEP, resume_from=source.id)
+    assert refused.value.field == "train.resume_from"
+    assert (await queries.list_sweeps(store)).items == []
 
 
 @pytest.mark.parametrize("command", [None, ["true"]], ids=["training", "program"])

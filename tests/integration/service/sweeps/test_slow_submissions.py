@@ -18,7 +18,8 @@ from shardyard.service.spec_files import AT_ONCE, SpecFiles
 from shardyard.service.states import State
 from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
-from shardyard.service.sweeps.advance import Advance, SweepLeaseLost
+from shardyard.service.sweeps.advance import Advance
+from shardyard.service.sweeps.lease import SweepLeaseLost
 from shardyard.service.sweeps.submit import cancel
 
 from .learning import advance, change, submit_sweep, trials_of

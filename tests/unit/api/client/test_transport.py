@@ -6,7 +6,7 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from shardyard.api.client import requests
+from shardyard.api.client import Client, requests
 from shardyard.api.client.artifact_file import place_below, place_of
 from shardyard.api.client.transport import (
     PAUSES,
@@ -16,6 +16,7 @@ from shardyard.api.client.transport import (
     Place,
     Tries,
     Unreachable,
+    check_url,
     made,
     readable,
 )
@@ -149,6 +150,26 @@ def test_an_own_authority_counts_on_loopback_too(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ApiError, match="certificates"):
         made(httpx2.Client, "https://localhost:8400", None, 1.0)
     made(httpx2.Client, "http://localhost:8400", "http://localhost:8400", 1.0).close()
+
+
+@pytest.mark.parametrize(
+    ("url", "detail"),
+    [
+        ("https://me:geheim@train.example.com", "The address of train.example.com has a user or a password."),
+        ("https://geheim@train.example.com:8443/x", "The address of train.example.com has a user or a password."),
+        ("ftp://me:geheim@host", "'host' is not an http or https address."),
+        ("me:geheim@host", "'host' is not an http or https address."),
+        ("https://me:ge/heim@host", "'host' is not an http or https address."),
+        ("host:8400", "'host:8400' is not an http or https address."),
+    ],
+)
+def test_a_password_in_an_address_is_refused_and_not_printed(url: str, detail: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        Client(url)
+    (finding,) = refused.value.errors
+    assert (refused.value.code, refused.value.detail, finding.field) == ("invalid_url", detail, "url")
+    assert "heim" not in f"{finding.message} {finding.remedy}"
+    check_url("https://train.example.com/@team")
 
 
 def test_an_answer_of_another_version_is_no_traceback() -> None:

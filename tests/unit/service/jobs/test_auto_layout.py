@@ -1,6 +1,7 @@
 """The layout of `layout: auto` is the first of the advisor's answers, for what the spec fixes; what has none is refused with the reason."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from shardyard.service.errors import DoesNotFit, InvalidLayout, InvalidSpec
 from shardyard.service.jobs import advice
 from shardyard.service.jobs.advice import AdviceRequest, Cpus
 from shardyard.service.jobs.auto_layout import Devices, decided, of_cluster
-from shardyard.service.policies.queue import Inventory, machine
+from shardyard.service.policies.queue import Inventory, Whole, machine
 from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.sweeps.request import spec_of, trial_document
@@ -166,9 +167,31 @@ def test_what_fits_nowhere_is_said_with_what_is_short() -> None:
     error = refused.value
     assert error.field == "train.layout" and error.message.startswith("No layout of 2 × T4 with tensor 2 fits.")
     assert "a GPU has 15.0 GiB: " in error.message and error.message.endswith(" are short.")
-    assert "Use more ranks" in (error.remedy or "") and "fixes: tensor 2" in (error.remedy or "")
+    assert (error.remedy or "").startswith("Add devices, or use a shorter data.seq_len, or a smaller model.")
+    assert "fixes: tensor 2" in (error.remedy or "")
     with pytest.raises(DoesNotFit, match=r"a CPU rank has 4\.0 GiB"):
         chosen(job(**large), Devices(Cpus(4, 16 << 30), 4))
+
+
+@pytest.mark.parametrize(
+    ("world", "most", "remedy"),
+    [
+        (2, 8, "Use more ranks, as in layout: {auto: {world: 4}}, a shorter"),
+        (2, 3, "Use more ranks, as in layout: {auto: {world: 3}}, a shorter"),
+        (2, 0, "Use more ranks, as in layout: {auto: {world: 4}}, a shorter"),
+        (8, 8, "Add devices, or use a shorter"),
+        (4096, 10_000, "Use a shorter"),
+    ],
+)
+def test_more_ranks_are_offered_up_to_those_that_there_are_and_that_a_spec_may_have(
+    world: int, most: int, remedy: str
+) -> None:
+    sizes = {"preset": "70B", "dim": 65_536, "heads": 8, "kv_heads": 8, "hidden": 65_536, "layers": 8, "vocab": 32_000}
+    fixed = {"auto": {"world": world}, "data": world, "zero": 0, "tensor": 1, "pipeline": 1, "context": 1}
+    large = {"model": sizes, "global_batch": world, "offload": {"optimizer": 0}, "recompute": "full"}
+    with pytest.raises(DoesNotFit) as refused:
+        chosen(job(fixed, **large), Devices(gpu("T4"), most, 8))
+    assert (refused.value.remedy or "").startswith(remedy)
 
 
 def test_state_is_offloaded_only_to_nodes_that_have_host_memory_for_it() -> None:
@@ -224,6 +247,15 @@ def nodes(count: int, cpus: float, gpus: float = 0.0, memory: int = 64 << 30) ->
     return Nodes(cast(Any, [row] * count), Inventory([machine(cpus, 0.0, gpus, 0.0, 1)] * count), 1)
 
 
+@pytest.mark.parametrize("lives", [True, False])
+def test_nodes_with_an_image_of_their_own_are_for_no_training(lives: bool) -> None:
+    plain, gpu = machine(4.0, 0.0, 0.0, 0.0, 1), replace(machine(64.0, 0.0, 8.0, 0.0, 1), image="nemo")
+    here = [plain, plain, *([gpu] if lives else [])]
+    whole: Whole = {"cpu": {"": [4, 4], "nemo": [64]}, "cuda": {"nemo": [8]}}
+    devices = of_cluster(job(), [Nodes(nodes(2, 4.0).rows, Inventory(here, whole=whole), 1)])
+    assert (devices.name, devices.most, devices.per_node) == ("CPU", 8, 4)
+
+
 @pytest.mark.parametrize(
     ("world", "other", "expected"),
     [
@@ -242,9 +274,38 @@ def test_of_several_clusters_the_best_one_is_taken_whatever_its_name(
         assert (devices.name, devices.most) == expected
 
 
+def together(*clusters: Nodes) -> Nodes:
+    """One cluster of all their nodes."""
+    machines = [machine for one in clusters for machine in one.inventory.machines]
+    return Nodes([row for one in clusters for row in one.rows], Inventory(machines), 1)
+
+
+def test_ranks_on_cpus_have_the_memory_of_the_node_with_least_for_each() -> None:
+    """A head of two small cores does not make a large worker's ranks share its memory."""
+    worker, head = nodes(1, 16.0, memory=64 << 30), nodes(1, 2.0, memory=4 << 30)
+    found = [of_cluster(job(), [one]).model for one in (worker, together(worker, head), nodes(1, 16.0, memory=0))]
+    assert found == [Cpus(16, 64 << 30), Cpus(16, 32 << 30), Cpus(16)]
+    sizes = {"dim": 512, "layers": 8, "heads": 8, "kv_heads": 8, "hidden": 1536, "vocab": 8192}
+    large = job({"auto": {"world": 16}}, model={"family": "llama", **sizes}, data={"seq_len": 512})
+    with_head, alone = (chosen(large, of_cluster(large, [one])).layout for one in (together(worker, head), worker))
+    assert with_head.world_size == 16 and with_head.with_(auto=None) == alone.with_(auto=None)
+
+
+def test_memory_of_nodes_without_the_label_that_a_job_asks_for_does_not_count() -> None:
+    def labelled(one: Nodes, zone: str) -> Nodes:
+        machines = [replace(machine, zone=zone) for machine in one.inventory.machines]
+        return Nodes([cast(Any, {**row, "zone": zone}) for row in one.rows], Inventory(machines), 1)
+
+    cluster = together(labelled(nodes(1, 16.0), "a"), labelled(nodes(1, 2.0, memory=4 << 30), ""))
+    spec = job()
+    inside = spec.model_copy(update={"resources": spec.resources.model_copy(update={"within": "zone"})})
+    found = [of_cluster(one, [cluster]).model for one in (spec, inside)]
+    assert found == [Cpus(16, 32 << 30), Cpus(16, 64 << 30)]
+
+
 def test_the_host_memory_of_gpus_is_that_of_the_node_with_least_for_each() -> None:
-    """As a node with as many GPUs as the largest would have it; CPUs have all of their node's."""
+    """As a node with as many GPUs as the largest would have it."""
     large, small = nodes(1, 64.0, 8.0, 1 << 40), nodes(1, 8.0, 1.0, 32 << 30)
-    both = Nodes([*large.rows, *small.rows], Inventory([*large.inventory.machines, *small.inventory.machines]), 1)
-    found = [of_cluster(job(), [one]).host_memory for one in (large, both, nodes(1, 64.0, 8.0, 0), nodes(1, 8.0))]
+    clusters = (large, together(large, small), nodes(1, 64.0, 8.0, 0), nodes(1, 8.0))
+    found = [of_cluster(job(), [one]).host_memory for one in clusters]
     assert found == [1 << 40, 8 * (32 << 30), None, None]

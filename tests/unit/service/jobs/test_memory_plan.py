@@ -1,5 +1,6 @@
 """Which devices a plan is made for, by the known nodes."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -31,12 +32,16 @@ def job(device: str = "auto") -> JobSpec:
         (["T4"], (7, 5)),
         (["T4", "V100"], (7, 5)),
         (["T4", "H100"], (9, 0)),
+        (["H100", "B200"], (9, 0)),  # a loop over experts keeps more
+        (["B200"], (10, 0)),
         (["T4", "RTX-9090"], None),
         (["A100"], (8, 0)),
     ],
     ids=str,
 )
-def test_gpus_are_as_new_as_the_newest_known_model(models: list[str], capability: tuple[int, int] | None) -> None:
+def test_gpus_are_as_new_as_the_newest_known_model_that_groups_experts(
+    models: list[str], capability: tuple[int, int] | None
+) -> None:
     assert device_facts(job(), [cluster(*models)]) == DeviceFacts("cuda", capability)
 
 
@@ -152,3 +157,57 @@ def test_a_job_is_refused_if_each_cluster_that_is_large_enough_refuses_it() -> N
     assert all("set resources.device to cpu" in one.record().notes[-1] for one in roomy if one)
     alone = planned(large(0), check_layout(large(0).train, 32_000), [cores(8.0, memory=2048 * GIB)])
     assert alone is not None and not any("GPU" in note for note in alone.record().notes)
+
+
+def remedy_of(spec: JobSpec, nodes: Nodes) -> str:
+    with pytest.raises(DoesNotFit) as error:
+        planned(spec, check_layout(spec.train, 32_000), [nodes])
+    return error.value.remedy or ""
+
+
+def unfit(policy: dict[str, Any] | None = None, resources: dict[str, Any] | None = None, **train: Any) -> JobSpec:
+    """A job that needs more ranks, if there are any, or larger tensor groups."""
+    fields = {"steps": 1, "global_batch": 8, "precision": "bf16", "recompute": "full", **train}
+    return JobSpec.model_validate({"name": "a", "train": fields, "policy": policy or {}, "resources": resources or {}})
+
+
+FOUR: dict[str, Any] = {
+    "model": {"preset": "7B", "vocab": 32_000},
+    "data": {"seq_len": 2048},
+    "layout": {"data": 2, "zero": 3},
+    "offload": {"optimizer": 0},
+}
+
+
+def test_spares_leave_fewer_ranks_for_a_remedy() -> None:
+    """Four GPUs run four ranks, but not with a spare."""
+    plain = remedy_of(unfit(**FOUR), cluster("L40S", gpus=4.0))
+    spare = remedy_of(unfit({"spares": 1}, **FOUR), cluster("L40S", gpus=4.0))
+    assert plain.startswith("Set layout.data: 4") and not spare.startswith("Set layout.data: 4")
+    more = remedy_of(unfit({"spares": 1}, **FOUR), cluster("L40S", gpus=5.0))
+    assert more.startswith("Set layout.data: 4")
+
+
+def test_a_remedy_has_no_more_tensor_groups_than_nodes_have_room_for() -> None:
+    """Two nodes of six GPUs have room for two groups of four, not for three."""
+    train = {
+        "model": {"preset": "8B", "vocab": 32_000},
+        "data": {"seq_len": 262_144},
+        "global_batch": 12,
+        "layout": {"data": 12, "zero": 3, "micro_batch": 1},
+        "offload": {"optimizer": 1},
+    }
+    remedy = remedy_of(unfit(**train), cluster("L40S", "L40S", gpus=6.0))
+    assert "layout.tensor: 4" not in remedy
+    roomy = remedy_of(unfit(**train), cluster("L40S", gpus=12.0))
+    assert "layout.tensor: 4" in roomy
+
+
+def test_a_remedy_keeps_within_what_the_nodes_of_a_job_must_share() -> None:
+    """Ranks that must be in one zone have two GPUs there, ranks with many cores one of each node."""
+    both = cluster("L40S", "L40S", gpus=2.0, memory=32 * GIB)
+    zones = [replace(one, zone=zone, cores=2.0) for one, zone in zip(both.inventory.machines, "ab", strict=True)]
+    nodes = replace(both, inventory=Inventory(zones))
+    assert remedy_of(unfit(**FOUR), nodes).startswith("Set layout.data: 4")
+    for wants in ({"within": "zone"}, {"cpus_per_gpu": 2.0}):
+        assert not remedy_of(unfit(resources=wants, **FOUR), nodes).startswith("Set layout.data: 4"), wants

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from shardyard.service.policies.pool import Machine, Pool
 from shardyard.service.policies.queue import (
+    DEVICES,
     Decision,
     Device,
     Inventory,
     Start,
     Wait,
+    Whole,
     decide,
     impossible,
     resolved,
@@ -56,7 +58,7 @@ def test_a_model_that_is_not_there_is_named_with_those_that_are() -> None:
     nodes = [gpus(8, "A100"), gpus(8, "H100")]
     never = impossible(job("a", 8, "L4"), Inventory(nodes))
     assert never == "Needs 8 ranks on L4 GPUs; the cluster has A100, H100."
-    away: dict[Device, list[int]] = {"cuda": [8, 8, 8]}
+    away: Whole = {"cuda": {"": [8, 8, 8]}}
     assert impossible(job("a", 8, "L4"), Inventory(nodes, whole=away)) is None, "the node that is away may have it"
     (wait,) = decide([job("a", 8, "L4")], nodes, {}, None, away)
     assert isinstance(wait, Wait) and wait.reason == "waiting_for_nodes" and "has A100, H100" in wait.message
@@ -109,8 +111,49 @@ def test_an_image_that_is_not_there_is_named_with_those_that_are() -> None:
     assert impossible(unknown, Inventory(nodes)) == (
         "Needs 8 ranks on GPUs of one model on nodes of the image namo; the cluster's nodes have the cluster's own image, the image nemo."
     )
-    assert impossible(unknown, Inventory(nodes, whole={"cuda": [8, 8, 8]})) is None, "the node that is away may have it"
+    away: Whole = {"cuda": {"": [8], "nemo": [8], "namo": [8]}}
+    assert impossible(unknown, Inventory(nodes, whole=away)) is None, "the node that is away has it"
+    (wait,) = decide([unknown], nodes, {}, None, away)
+    assert message(wait) == (
+        "Needs 8 ranks on GPUs of one model on nodes of the image namo; all of these are away; see `shardyard nodes`."
+    )
     assert impossible(unknown, Inventory([])) is None, "nothing is known of the cluster yet"
+
+
+def test_a_node_that_is_away_serves_jobs_of_its_image_alone() -> None:
+    """Two nodes of CPUs, and one with GPUs and an image of its own, which may live or not."""
+    plain = Machine({"cpu": 4, "cuda": 0}, {"cpu": 4, "cuda": 0})
+    nemo = replace(gpus(8), image="nemo")
+    whole: Whole = {"cpu": {"": [4, 4]}, "cuda": {"nemo": [8]}}
+    refused = "Needs 1 ranks on GPUs of one model on nodes of the cluster's own image; the cluster's nodes have the image nemo."
+    for nodes in ([plain, plain, nemo], [plain, plain]):
+        cluster = Inventory(nodes, whole=whole)
+        assert resolved(replace(job("a", 2), wanted="auto"), cluster) == "cpu"
+        assert resolved(replace(job("a", 9), wanted="auto"), cluster) == "cpu", "it is too large, and no GPU is for it"
+        assert resolved(replace(job("a", 2), wanted="auto", image="nemo"), cluster) == "cuda"
+        assert impossible(job("a", 1), cluster) == refused
+        assert impossible(replace(job("a", 8), image="nemo"), cluster) is None
+    assert impossible(job("a", 1), Inventory([], whole=whole)) == refused
+
+
+@given(st.data())
+def test_which_nodes_live_decides_neither_the_device_nor_a_refusal(data: st.DataObject) -> None:
+    images, sizes = st.sampled_from(["", "nemo"]), st.integers(0, 8)
+    fleet = [
+        replace(Machine({"cpu": cpu, "cuda": cuda}, {"cpu": cpu, "cuda": cuda}), image=image)
+        for cpu, cuda, image in data.draw(st.lists(st.tuples(sizes, sizes, images), min_size=1, max_size=4))
+    ]
+    now = [one for one in fleet if data.draw(st.booleans())]
+    whole: Whole = {
+        device: {image: [one.capacity[device] for one in fleet if one.image == image] for image in ("", "nemo")}
+        for device in DEVICES
+    }
+    tensor = data.draw(st.sampled_from([1, 2, 4]))
+    wanted = data.draw(st.sampled_from(["auto", "cpu", "cuda"]))
+    asked = Waiting("a", tensor * data.draw(st.integers(1, 5)), tensor, wanted, image=data.draw(images))
+    full, partial = Inventory(fleet, whole=whole), Inventory(now, whole=whole)
+    assert resolved(asked, full) == resolved(asked, partial)
+    assert (impossible(asked, full) is None) == (impossible(asked, partial) is None)
 
 
 def test_a_gang_that_is_being_built_may_be_in_any_part() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from shardyard.service.policies import pool
 from shardyard.service.policies.queue import (
+    DEVICES,
     Device,
     DeviceChoice,
     Inventory,
@@ -14,6 +15,7 @@ from shardyard.service.policies.queue import (
     Start,
     Wait,
     Waiting,
+    Whole,
     decide,
     impossible,
     machine,
@@ -234,7 +236,7 @@ def test_an_elastic_job_stays_on_the_devices_on_which_its_smallest_form_runs() -
     assert decide([elastic("a", 4, 2, 1, wanted="auto")], nodes, {}, None) == [Start("a", "cuda", 2)]
 
 
-FLEET: dict[Device, list[int]] = {"cpu": [8, 8], "cuda": [8, 8]}
+FLEET: Whole = {"cpu": {"": [8, 8]}, "cuda": {"": [8, 8]}}
 
 
 def test_while_a_node_is_away_auto_waits_for_its_gpus_and_holds_up_no_other() -> None:
@@ -251,7 +253,7 @@ def test_while_a_node_is_away_auto_waits_for_its_gpus_and_holds_up_no_other() ->
 
 
 def test_nodes_that_are_away_and_cordoned_ones_are_distinguished() -> None:
-    whole: dict[Device, list[int]] = {"cuda": [8, 8, 8]}
+    whole: Whole = {"cuda": {"": [8, 8, 8]}}
     (wait,) = decide([job("a", 20, wanted="cuda")], [node(cuda=8), node(cuda=8, cordoned=True)], {}, None, whole)
     assert isinstance(wait, Wait) and wait.reason == "waiting_for_nodes"
     assert "8 of 24 GPUs are on nodes in use, 8 on cordoned ones, 8 on nodes that are away" in wait.message
@@ -268,7 +270,7 @@ def test_a_cluster_that_has_grown_beyond_its_capacity_is_used() -> None:
 
 def test_where_the_whole_cluster_lacks_gpus_auto_takes_cpus_at_once() -> None:
     queue = [job("a", 16, tensor=4, wanted="auto")]
-    whole: dict[Device, list[int]] = {"cpu": [64], "cuda": [6, 6, 6]}
+    whole: Whole = {"cpu": {"": [64]}, "cuda": {"": [6, 6, 6]}}
     assert decide(queue, [node(cpu=64, cuda=6)], {}, None, whole) == [Start("a", "cpu")]
 
 
@@ -291,7 +293,7 @@ def partial_fleets(draw: st.DrawFn) -> tuple[list[Machine], list[Machine], Waiti
 def test_a_partial_fleet_decides_as_the_whole_one(drawn: tuple[list[Machine], list[Machine], Waiting]) -> None:
     """Never CPUs where the whole fleet's GPUs suffice, and never a refusal of what the whole fleet can run."""
     full, now, waiting = drawn
-    whole = {device: [one.capacity[device] for one in full] for device in ("cpu", "cuda")}
+    whole: Whole = {device: {"": [one.capacity[device] for one in full]} for device in DEVICES}
     (when_whole,) = decide([waiting], full, {}, None)
     (decision,) = decide([waiting], now, {}, None, whole)
     refused = impossible(waiting, Inventory(now, None, whole))

@@ -60,7 +60,9 @@ def test_every_method_keeps_packed_documents_apart(world: int, methods: list[dic
         assert max(differences) < 1e-14, case
 
 
-def test_every_method_is_exact_without_a_causal_mask() -> None:
-    cases = [{"layout": layout, "kv_heads": 2, "kernel": "CPU_FLASH", "causal": False} for layout in METHODS]
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_method_is_exact_without_a_causal_mask(packed: bool) -> None:
+    common = {"kv_heads": 2, "kernel": "CPU_FLASH", "causal": False, "packed": packed}
+    cases = [{"layout": layout, **common} for layout in METHODS]
     for case, differences in zip(cases, worst_differences(4, cases), strict=True):
         assert max(differences) < 1e-14, case

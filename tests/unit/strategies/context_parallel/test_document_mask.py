@@ -21,11 +21,20 @@ def test_a_query_meets_its_document_up_to_itself() -> None:
         assert torch.equal(outside[row, 0], expected)
 
 
-def test_some_queries_and_some_keys_have_their_part_of_the_mask() -> None:
+def test_without_the_causal_mask_a_query_meets_its_whole_document() -> None:
+    starts, places = document_starts(24), torch.arange(24)
+    other = (starts.unsqueeze(2) != starts.unsqueeze(1)).unsqueeze(1)
+    assert torch.equal(mask_of(starts, places, places, causal=False).outside(), other)
+    given = torch.cat((starts, starts[:, -1:]), dim=1)[:, :-1]  # as attention takes the starts of tokens
+    assert torch.equal(mask_of(given, places, places, causal=False).outside(), other)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_some_queries_and_some_keys_have_their_part_of_the_mask(causal: bool) -> None:
     starts, places = document_starts(24), torch.arange(24)
     queries, keys = torch.tensor([20, 3, 7]), torch.tensor([2, 19, 6, 20])
-    whole = mask_of(starts, places, places).outside()
-    assert torch.equal(mask_of(starts, queries, keys).outside(), whole[:, :, queries][:, :, :, keys])
+    whole = mask_of(starts, places, places, causal).outside()
+    assert torch.equal(mask_of(starts, queries, keys, causal).outside(), whole[:, :, queries][:, :, :, keys])
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])

@@ -1,7 +1,7 @@
 """What selective recompute keeps of a mixture's experts: products expert by expert, but none of all experts together."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -14,7 +14,7 @@ from shardyard.workers.spec import TrainSpec
 MODEL = {"family": "moe", "preset": "nano"}
 
 
-def setting(device: DeviceKind, precision: str, **model: Any) -> Setting:
+def setting(device: DeviceKind, precision: str, on: tuple[int, int] | None, **model: Any) -> Setting:
     train = TrainSpec.model_validate(
         {
             "model": {**MODEL, **model},
@@ -28,7 +28,7 @@ def setting(device: DeviceKind, precision: str, **model: Any) -> Setting:
     )
     architecture = train.architecture(256)
     assert architecture is not None
-    return planned_setting(train, architecture, device)
+    return planned_setting(train, architecture, device, on)
 
 
 @pytest.mark.parametrize(
@@ -101,19 +101,26 @@ def _train(**changes: Any) -> TrainSpec:
 
 
 @pytest.mark.parametrize(
-    ("device", "precision", "capacity", "kept"),
+    ("capability", "precision", "capacity", "kept"),
     [
-        ("cuda", "bf16", None, False),
-        ("cuda", "fp16", None, True),
-        ("cuda", "fp32", None, True),
-        ("cuda", "fp32", 1.25, False),
+        ((9, 0), "bf16", None, False),
+        (None, "bf16", None, False),
+        ((10, 0), "bf16", None, True),
+        ((10, 0), "bf16", 1.25, False),
+        ((9, 4), "bf16", None, True),
+        ((7, 5), "bf16", None, True),
+        ((9, 0), "fp16", None, True),
+        ((9, 0), "fp32", None, True),
+        ((9, 0), "fp32", 1.25, False),
         ("cpu", "bf16", None, True),
     ],
 )
 def test_products_of_single_experts_are_kept(
-    device: DeviceKind, precision: str, capacity: float | None, kept: bool
+    capability: tuple[int, int] | Literal["cpu"] | None, precision: str, capacity: float | None, kept: bool
 ) -> None:
-    """GPUs multiply in groups in bf16 alone, and in batches where buffers have a fixed size."""
-    narrow, wide = (setting(device, precision, capacity_factor=capacity, hidden=hidden) for hidden in (176, 352))
+    """GPUs from Ampere to Hopper multiply in groups, in bf16 alone, and all in batches where buffers have a fixed size."""
+    device: DeviceKind = "cpu" if capability == "cpu" else "cuda"
+    on = None if capability == "cpu" else capability
+    narrow, wide = (setting(device, precision, on, capacity_factor=capacity, hidden=hidden) for hidden in (176, 352))
     more = block_bytes(wide, "selective") - block_bytes(narrow, "selective")
     assert more == kept * 2 * 176 * narrow.decoder.top_k * narrow.compute

@@ -1,5 +1,6 @@
 """A save holds what the state was when it began, whatever becomes of the state meanwhile; a disk's fault costs one checkpoint."""
 
+import errno
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,10 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness.bucket import Buckets
+from harness.full_disk import FullDisk
 from harness.patience import PATIENCE_S
+from harness.ranks import group, spawn
 
 from shardyard.strategies.layout import Layout
-from shardyard.strategies.mesh import Mesh, make_mesh
+from shardyard.strategies.mesh import REPLICA, Mesh, make_mesh
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint import async_saver
 from shardyard.workers.checkpoint.async_saver import THREAD, Saver
@@ -276,3 +279,59 @@ def test_a_save_whose_files_a_rank_0_that_was_cut_off_removes_does_not_count(
         assert of_new.error == f"{folder(root, 1)}: another save has removed files of step 1 meanwhile"
     assert equal(stored(folder(root, 1), state), values(state))
     assert read(folder(root, 1)).training == {"by": "new" if backoff_s else "old"}
+
+
+@pytest.mark.parametrize("same_step", [False, True])
+@pytest.mark.parametrize("for_manifest", [False, True])
+def test_a_full_disk_has_room_again_for_the_save_after_one_that_was_killed(
+    mesh: Mesh,
+    state: list[ParamShard],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    same_step: bool,
+    for_manifest: bool,
+) -> None:
+    """What the killed one has left is removed after the next manifest, which without that room is never published."""
+    root, saver = folder_at(str(tmp_path)), Saver(LocalFolder(str(tmp_path)), 2, state, mesh)
+    disk = FullDisk(monkeypatch, tmp_path, 1 << 20)
+    for step in (100, 200):
+        saver.save(step, {})
+        saver.wait()
+    size = saver.ended()[0].bytes
+    folder(root, 300).write("rank-00000-0badcafe.safetensors", memoryview(bytes(2 * size)))
+    disk.size = disk.used() + size // 2 + (size if for_manifest else 0)
+    step = 300 if same_step else 400
+    saver.save(step, {})
+    saver.wait()
+    assert [saved.error for saved in saver.ended()] == [None]
+    assert complete(root) == [folder(root, step), folder(root, 200)]
+    assert sorted(root.folders()) == ["step-00000200", f"step-{step:08d}"]
+    assert len(folder(root, step).files()) == 2 and equal(stored(folder(root, step), state), values(state))
+
+
+def _on_a_full_disk(rank: int, world: int, port: int, where: str) -> tuple[str | None, int]:
+    """The disk of rank 1 is full while a killed save has files there."""
+    group(rank, world, port)
+    root, left, usual, written = LocalFolder(where), folder(LocalFolder(where), 300), LocalFolder.write, []
+    if rank == 0:
+        left.write("rank-00000-0badcafe.safetensors", memoryview(b"half"))
+    dist.barrier()
+
+    def write(self: LocalFolder, name: str, content: Any) -> None:
+        written.append(name)
+        if rank == 1 and left.files():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        usual(self, name, content)
+
+    LocalFolder.write = write  # type: ignore[method-assign]
+    shard = ParamShard("a", (4,), (2 * rank,), torch.full((2,), float(rank)), frozenset({REPLICA}))
+    saver = Saver(root, 2, [shard], make_mesh(Layout(data=2), CPU))
+    saver.save(400, {})
+    saver.wait()
+    (saved,) = saver.ended()
+    return saved.error, len(written)
+
+
+def test_all_ranks_try_once_more_where_the_disk_of_one_was_full(tmp_path: Path) -> None:
+    assert spawn(_on_a_full_disk, 2, str(tmp_path)) == [(None, 2)] * 2
+    assert len(read(folder(folder_at(str(tmp_path)), 400)).files) == 2

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from shardyard.workers.checkpoint import program_files as module
-from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRemoved
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
 from shardyard.workers.checkpoint.program_files import (
     Part,
     Published,
     adopt_part,
+    check,
     discard,
     fetch,
     publish,
@@ -259,3 +260,19 @@ def test_manifests_that_lead_elsewhere_and_those_of_training_are_refused(tmp_pat
     with pytest.raises(CheckpointError, match="training job"):
         read_program(path)
     assert path.has(MANIFEST)
+
+
+@pytest.mark.parametrize("gone", ["manifest", "all"])
+def test_files_that_a_save_removes_while_they_are_read_are_not_damaged(root: Folder, tmp_path: Path, gone: str) -> None:
+    saved(root, 1, written(tmp_path, "whole"))
+    found = read_program(folder(root, 1))
+    name = found.parts[0]["a/b/weights ü.bin"]
+    if gone == "manifest":  # which goes first: the file may be half removed
+        found.folder.write(name, memoryview(b"who"))
+        found.folder.remove(MANIFEST)
+    else:
+        found.folder.remove_all()
+    with pytest.raises(CheckpointRemoved, match="was removed, to make room"):
+        fetch(found, 0, tmp_path / "copy")
+    with pytest.raises(CheckpointRemoved, match="was removed, to make room"):
+        check(found, name, lambda: None)

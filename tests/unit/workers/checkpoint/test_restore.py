@@ -12,14 +12,15 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness.bad_disk import BadDisk
+from harness.ranks import group, spawn
 from harness.stored_checkpoints import published
 
 from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint import restore
-from shardyard.workers.checkpoint.errors import CheckpointError
+from shardyard.workers.checkpoint.errors import CheckpointAbsent, CheckpointError, CheckpointRemoved
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
-from shardyard.workers.checkpoint.retention import complete, folder, prune
+from shardyard.workers.checkpoint.retention import complete, folder, prune, step_of
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.storage import local_folder
 from shardyard.workers.storage.errors import StorageUnreachable, StorageUnreadable
@@ -264,3 +265,84 @@ def test_a_choice_that_is_not_valid_is_made_again(tmp_path: Path) -> None:
     folder(other, 200).remove_all()
     found = restore.restore(root, other, [piece(torch.zeros(4))], nothing, nothing)
     assert found is not None and found.path == folder(other, 100)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("before", ["the manifest is read", "a file is read"])
+def test_a_checkpoint_that_a_save_removes_meanwhile_is_not_corrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, times: int
+) -> None:
+    """The save of a gang that was cut off, with keep: 1. The newer one is restored."""
+    root, warned, steps = LocalFolder(str(tmp_path)), list[Any](), [100]
+    where = "read" if before == "the manifest is read" else "sha256"
+    usual = getattr(LocalFolder, where)
+
+    def removed_before(self: LocalFolder, *what: Any) -> Any:
+        if self == folder(root, steps[-1]) and len(steps) <= times:
+            steps.append(steps[-1] + 100)
+            saved(root, steps[-1], torch.full((4,), float(steps[-1])))
+            prune(root, 1, published(folder(root, steps[-1])))
+        return usual(self, *what)
+
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
+    saved(root, 100, torch.zeros(4))
+    monkeypatch.setattr(LocalFolder, where, removed_before)
+    found = piece(torch.zeros(4))
+    restored = restore.restore(root, None, [found], lambda *said: warned.append(said), nothing)
+    assert restored is not None and restored.path == folder(root, steps[-1]) and len(steps) == times + 1
+    assert torch.equal(found.tensor, torch.full((4,), float(steps[-1])))
+    assert not warned and not (tmp_path / "step-00000100").exists()
+
+
+def test_a_restore_does_not_start_afresh_where_each_checkpoint_is_removed_while_it_is_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, usual = LocalFolder(str(tmp_path)), LocalFolder.sha256
+
+    def removed_before(self: LocalFolder, *what: Any) -> Any:
+        saved(root, step_of(self) + 1, torch.zeros(4))
+        prune(root, 1, published(folder(root, step_of(self) + 1)))
+        return usual(self, *what)
+
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
+    saved(root, 100, torch.zeros(4))
+    monkeypatch.setattr(LocalFolder, "sha256", removed_before)
+    with pytest.raises(CheckpointAbsent):
+        restore.restore(root, None, [piece(torch.zeros(4))], nothing, nothing)
+    assert complete(root) == [folder(root, 103)]
+
+
+def test_a_checkpoint_of_another_job_that_is_removed_while_it_is_verified_is_not_called_corrupt(tmp_path: Path) -> None:
+    root, other = LocalFolder(str(tmp_path / "own")), LocalFolder(str(tmp_path / "other"))
+    saved(other, 100, torch.zeros(4))
+    with pytest.raises(CheckpointRemoved, match="was removed, to make room"):
+        restore.restore(
+            root, folder(other, 100), [piece(torch.zeros(4))], nothing, nothing, folder(other, 100).remove_all
+        )
+
+
+def _restored(rank: int, world: int, port: int, where: str) -> tuple[str, list[Any]]:
+    """Where a save removes the checkpoint before rank 1 reads its share."""
+    group(rank, world, port)
+    root, usual, warned = LocalFolder(where), LocalFolder.sha256, list[Any]()
+    older, newer = folder(root, 100), folder(root, 200)
+
+    def removed_before(self: LocalFolder, *what: Any) -> Any:
+        if rank == 1 and self == older:
+            write(newer, Manifest(200, {}, {}, {}))
+            older.remove_all()
+        return usual(self, *what)
+
+    LocalFolder.sha256 = removed_before  # type: ignore[method-assign]
+    found = restore.restore(root, None, [], lambda *said: warned.append(said), nothing)
+    return str(found and found.path.name), warned
+
+
+def test_all_ranks_restore_the_newer_one_where_a_single_rank_finds_the_older_one_removed(tmp_path: Path) -> None:
+    path, files = folder(LocalFolder(str(tmp_path)), 100), {}
+    for rank in range(2):
+        path.write(f"rank-{rank}", memoryview(b"weights"))
+        files[f"rank-{rank}"] = File(7, hashlib.sha256(b"weights").hexdigest(), ())
+    write(path, Manifest(100, {}, {}, files))
+    assert spawn(_restored, 2, str(tmp_path)) == [("step-00000200", [])] * 2
+    assert not path.files()

@@ -18,6 +18,7 @@ from shardyard.workers.checkpoint.retention import (
     clear,
     complete,
     folder,
+    make_room,
     newest,
     note_corrupt,
     pin,
@@ -297,3 +298,45 @@ def test_of_a_pin_and_a_removal_at_the_same_time_one_gives_way(
         assert prune(root, 1, published(folder(root, 2))) == ((2,) if first == "prune" else (1, 2))
     assert began and steps(root) == ([2] if first == "prune" else [1, 2])
     assert not has(path, "removing")
+
+
+def test_room_is_made_of_what_killed_and_failed_saves_have_left(root: Folder) -> None:
+    shelve(root, 100, 200)
+    pin(folder(root, 100))
+    for step, name in ((300, "rank-0-old"), (400, "rank-0-old"), (400, "rank-1-new"), (500, "rank-0-old")):
+        folder(root, step).write(name, memoryview(b"weights"))
+    assert make_room(root, 400, "new")
+    assert steps(root) == [100, 200, 400, 500] and list(folder(root, 400).files()) == ["rank-1-new"]
+    assert not make_room(root, 400, "new"), "there is nothing left to remove, and another try would fail as well"
+    assert complete(root) == [folder(root, 200), folder(root, 100)] and folder(root, 100).has(PINNED)
+
+
+def test_room_is_not_made_of_a_step_that_ranks_of_the_run_still_write(root: Folder) -> None:
+    for step, name in ((300, "rank-0-new"), (300, "rank-0-old"), (200, "rank-0-new")):
+        folder(root, step).write(name, memoryview(b"weights"))
+    assert make_room(root, 400, "new", lambda step: step < 300)
+    assert steps(root) == [300] and list(folder(root, 300).files()) == ["rank-0-new"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_room_is_made_of_nothing_that_a_manifest_names_or_may_name(root: Folder, damaged: bool) -> None:
+    shelve(root, 300, 400)
+    path = folder(root, 400)
+    note_corrupt(path)
+    for name in ("rank-00001-old", f"{MANIFEST}.0badcafe.partial"):  # another save publishes its manifest now
+        path.write(name, memoryview(b"weights"))
+    if damaged:
+        path.publish(MANIFEST, b"{")
+    before = set(path.files())
+    assert make_room(root, 400, "new") is not damaged
+    assert set(path.files()) == before - (set() if damaged else {"rank-00001-old"}) and steps(root) == [300, 400]
+
+
+def test_storage_that_fails_while_room_is_made_is_no_error_of_its_own(
+    root: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(self: Folder) -> list[str]:
+        raise StorageUnreachable(f"{self} does not answer")
+
+    monkeypatch.setattr(type(root), "folders", away)
+    assert not make_room(root, 400, "new")

@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from shardyard.workers.cost_inputs import planned_setting
+from shardyard.workers.gpu_models import GPU_MODELS, GpuModel
 from shardyard.workers.models.experts import Experts, Weights, by_batches, by_groups, by_loop, way_for
+from shardyard.workers.spec import TrainSpec
 
 EXPERTS, DIM, HIDDEN = 4, 16, 24
 
@@ -61,3 +65,44 @@ def test_a_batched_product_equals_the_loop() -> None:
 def test_a_cpu_computes_by_the_loop() -> None:
     layer = experts(torch.bfloat16)
     assert way_for(rows(4, torch.bfloat16), Weights(layer.gate, layer.up, layer.down)) is by_loop
+
+
+#: The same on each GPU: the width of hidden states and of experts, and over how many tensor ranks.
+WIDTHS = [(64, 96, 1), (64, 96, 2), (64, 24, 2), (36, 96, 1)]
+
+
+@pytest.mark.parametrize("gpu", GPU_MODELS, ids=lambda gpu: gpu.name)
+def test_the_memory_plan_knows_where_experts_are_computed_in_groups(
+    gpu: GpuModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Ampere, Ada and Hopper, in bf16, where a rank's rows are multiples of 16 bytes."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: gpu.capability)
+    grouped = gpu.name[0] in "HAL"
+    for precision in ("bf16", "fp16"):
+        for dim, hidden, tensor in WIDTHS:
+            with FakeTensorMode():
+                x = torch.empty(4, dim, dtype=torch.bfloat16 if precision == "bf16" else torch.float16, device="cuda")
+                weight = x.new_empty(EXPERTS, hidden // tensor, dim)
+                way = way_for(x, Weights(weight, weight, weight.transpose(1, 2)))
+            assert way is (by_groups if grouped and precision == "bf16" and _fit(dim, hidden // tensor) else by_loop)
+            model = {"family": "moe", "preset": "nano", "dim": dim, "heads": 2, "kv_heads": 2, "hidden": hidden}
+            fields = {"model": {**model, "experts": EXPERTS}, "layout": {"tensor": tensor}, "precision": precision}
+            train = TrainSpec.model_validate({"steps": 1, "global_batch": 2, **fields})
+            architecture = train.architecture(256)
+            assert architecture is not None
+            planned = planned_setting(train, architecture, "cuda", gpu.capability)
+            assert planned.experts_together == (way is by_groups), (precision, dim, hidden, tensor)
+
+
+def _fit(*widths: int) -> bool:
+    return all(2 * width % 16 == 0 for width in widths)
+
+
+def test_an_amd_gpu_computes_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one whose gfx version is Hopper's compute capability."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    with FakeTensorMode():
+        x = torch.empty(4, 64, dtype=torch.bfloat16, device="cuda")
+        weight = x.new_empty(EXPERTS, 96, 64)
+        assert way_for(x, Weights(weight, weight, weight.transpose(1, 2))) is by_loop

@@ -1,93 +1,29 @@
 """What ranks' trainer processes do for `shardyard.checkpoint` and `shardyard.resume`, with a real store and real storage."""
 
-import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness.bad_disk import BadDisk
+from harness.checkpoint_services import content, gang, save
 from harness.control_plane import until
+from harness.full_disk import FullDisk
 from harness.patience import PATIENCE_S
-from torch.distributed import DistNetworkError, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import DistNetworkError  # type: ignore[attr-defined]
 
 from shardyard.workers.checkpoint.manifest import MANIFEST
 from shardyard.workers.checkpoint.program_files import read_program
 from shardyard.workers.checkpoint.retention import complete, folder, step_of
-from shardyard.workers.program import checkpoint_service
-from shardyard.workers.program.checkpoint_service import CheckpointService, answering
-from shardyard.workers.program.program import Program, RayShare
-from shardyard.workers.program.rank_meeting import RankMeeting
+from shardyard.workers.program import storage_tries
+from shardyard.workers.program.program import RayShare
 from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.supervisor.policies.failures import Failure
-
-
-@dataclass
-class Gang:
-    """The services of all ranks of a generation, and what they emitted. `restarts`: the launcher's count, as programs send it."""
-
-    services: list[CheckpointService]
-    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    restarts: int = 0
-
-    def on_all(self, do: Callable[[CheckpointService, int], Any]) -> list[Any]:
-        with ThreadPoolExecutor(len(self.services)) as pool:
-            begun = [pool.submit(do, service, rank) for rank, service in enumerate(self.services)]
-            return [one.result(PATIENCE_S) for one in begun]
-
-    def save(self, step: int, text: str, rank: int | None = 0) -> list[dict[str, Any]]:
-        """Rank `rank` saves a file with this text; None: every rank, with its number behind the text."""
-        if rank is not None:
-            return [save(self.services[rank], step, text)]
-        return self.on_all(lambda service, own: self.save_part(service, step, f"{text} {own}"))
-
-    def save_part(self, service: CheckpointService, step: int, text: str) -> dict[str, Any]:
-        return save(service, step, text, every=True, restarts=self.restarts)
-
-    def resume(self) -> list[tuple[int | None, str | None]]:
-        """Step and text on each rank."""
-        request = {"resume": {"rank": None}, "restarts": self.restarts}
-        return [content(one) for one in self.on_all(lambda service, _: service.answer(request, []))]
-
-    def kinds(self) -> list[tuple[str, int | None]]:
-        return [(kind, data.get("step")) for kind, data in self.events]
-
-
-def save(service: CheckpointService, step: int, text: str, *, every: bool = False, restarts: int = 0) -> dict[str, Any]:
-    path = Path(service._program.cache) / f"w-{threading.get_ident()}" / "weights"
-    path.parent.mkdir(exist_ok=True, parents=True)
-    path.write_text(text)
-    asked = {"step": step, "every": every, "kind": "files", "path": str(path)}
-    return service.answer({"save": asked, "restarts": restarts}, [])
-
-
-def content(found: dict[str, Any]) -> tuple[int | None, str | None]:
-    assert "error" not in found, found
-    return found["step"], None if found["step"] is None else Path(found["path"], "weights").read_text()
 
 
 def locks(tmp_path: Path) -> int:
     """Descriptors of this process by which copies of checkpoints are locked."""
     links = (file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink())
     return sum(link.parent == tmp_path / "cache/checkpoints" for link in links)
-
-
-@contextmanager
-def gang(tmp_path: Path, world: int = 2, **changes: Any) -> Iterator[Gang]:
-    """A new generation, whose ranks share a node."""
-    store = TCPStore("127.0.0.1", 0, None, is_master=True)
-    options = {"checkpoints": str(tmp_path / "storage/job"), "cache": str(tmp_path / "cache")} | changes
-    program, made = Program("job", ("true",), **options), Gang([])
-    with ExitStack() as stack:
-        for rank in range(world):
-            own = TCPStore("127.0.0.1", store.port, None, is_master=False)
-            meeting = RankMeeting(own, rank, world, lambda: False)
-            emit = lambda kind, data: made.events.append((kind, data))  # noqa: E731
-            made.services.append(stack.enter_context(answering(program, meeting, emit)))
-        yield made
 
 
 @pytest.mark.parametrize("where", ["folder", pytest.param("bucket", marks=pytest.mark.full)])
@@ -220,7 +156,7 @@ def test_ranks_that_the_launcher_starts_again_do_not_wait_for_the_processes_befo
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> BadDisk:
-    monkeypatch.setattr(checkpoint_service, "BACKOFF_S", (0.0,))
+    monkeypatch.setattr(storage_tries, "BACKOFF_S", (0.0,))
     return BadDisk(monkeypatch)
 
 
@@ -326,3 +262,55 @@ def test_a_checkpoint_that_a_rank_still_reads_is_not_removed(tmp_path: Path) -> 
         assert content(second.services[1].answer({"resume": {"rank": None}}, [])) == (1, "one")
         second.save(4, "four")
         assert second.events[-1][1]["kept"] == [4]
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    return FullDisk(monkeypatch, tmp_path / "storage", 1 << 20)
+
+
+#: Of a part. A manifest has fewer bytes.
+WEIGHTS = "w" * 10_000
+
+
+@pytest.mark.parametrize("step", [3, 4])
+@pytest.mark.parametrize("every", [False, True])
+def test_a_full_disk_has_room_again_for_the_save_after_one_that_was_killed(
+    every: bool, step: int, tmp_path: Path, small: FullDisk
+) -> None:
+    with gang(tmp_path, world=3) as first:
+        for older in (1, 2):
+            first.save(older, WEIGHTS, None if every else 0)
+        for one in first.services[1:]:
+            save(one, 3, WEIGHTS, every=True)  # rank 0 dies
+    small.size = small.used() + (15_000 if every else 5_000)
+    with gang(tmp_path) as second:
+        answers = second.save(step, WEIGHTS, None if every else 0)
+        assert not any("error" in one for one in answers), answers
+        assert second.kinds() == [("checkpoint", step)]
+    root = folder_at(str(tmp_path / "storage/job"))
+    assert sorted(root.folders()) == ["step-00000002", f"step-{step:08d}"]
+    assert len(folder(root, step).files()) == (3 if every else 2)
+
+
+def test_parts_of_a_save_of_which_one_failed_make_room_once_all_ranks_save_a_later_step(
+    tmp_path: Path, small: FullDisk
+) -> None:
+    with gang(tmp_path) as only:
+        first, second = only.services
+        only.save(1, WEIGHTS, rank=None)
+        assert "error" not in only.save_part(first, 2, WEIGHTS)
+        usual, small.size = small.size, small.used()
+        assert "No space left" in only.save_part(second, 2, WEIGHTS)["error"]
+        assert (
+            "No space left" in only.save_part(first, 3, WEIGHTS)["error"]
+        )  # the second may yet save its part of step 2
+        small.size = usual
+        assert "error" not in only.save_part(second, 2, WEIGHTS)
+        assert only.kinds() == [("checkpoint", 1), ("checkpoint", 2)]
+        assert "error" not in only.save_part(second, 3, WEIGHTS)  # and the first goes on
+        small.size = small.used() + 15_000
+        assert "error" not in only.save_part(first, 4, WEIGHTS)
+        assert "error" not in only.save_part(second, 4, WEIGHTS)
+        assert only.kinds()[2:] == [("checkpoint", 4)]
+    assert sorted(path.name for path in (tmp_path / "storage/job").iterdir()) == ["step-00000002", "step-00000004"]

@@ -7,12 +7,14 @@ import shutil
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.program.environment import AGENT, environment, of_driver, of_node, of_rank, within
+from shardyard.workers.program.launcher_restarts import launcher_restarts
 from shardyard.workers.program.program import Program, argv, shown
 from shardyard.workers.program.report_socket import SOCKET, socket_name
 
@@ -127,3 +129,13 @@ def test_a_process_reports_to_the_socket_of_its_local_rank() -> None:
     assert socket_name({}) is None and socket_name({SOCKET: "a"}) == "a"
     assert socket_name({SOCKET: "a", "LOCAL_RANK": "3"}) == "a"
     assert [socket_name({SOCKET: "a,b", "LOCAL_RANK": rank}) for rank in ("0", "1", "2", "x")] == ["a", "b", "a", "a"]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_starts_of_the_gang_are_no_restarts_by_a_launcher(nodes: int) -> None:
+    """A torchrun in the command replaces the variables, and counts by itself."""
+    own = of_rank(PROGRAM, replace(COORDS, generation=3, nodes=nodes))
+    assert own["TORCHELASTIC_RESTART_COUNT"] == "2" and launcher_restarts(own) == 0
+    nested = own | {"TORCHELASTIC_RUN_ID": "none", "GROUP_WORLD_SIZE": "1"}
+    assert [launcher_restarts(nested | {"TORCHELASTIC_RESTART_COUNT": count}) for count in ("0", "1")] == [0, 1]
+    assert launcher_restarts(nested | {"GROUP_WORLD_SIZE": "2"}) == 0

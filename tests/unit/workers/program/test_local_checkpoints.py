@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
@@ -13,6 +14,7 @@ from shardyard.workers.checkpoint.retention import complete, folder, step_of
 from shardyard.workers.program import local_checkpoints
 from shardyard.workers.program.local_checkpoints import answer
 from shardyard.workers.program.report_socket import LOCAL
+from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.storage.open_folder import folder_at
 
 #: What a rank that its launcher started does: part of a step, in a process.
@@ -137,3 +139,24 @@ def test_errors_are_answers(tmp_path: Path) -> None:
     request = {"step": -1, "every": False, "kind": "files", "path": str(tmp_path)}
     assert "a step is between" in answer(tmp_path, {"save": request}, [])["error"]
     assert answer(tmp_path / "nothing", {"resume": {"rank": None}}, []) == {"step": None}
+
+
+def test_a_checkpoint_that_another_process_removes_meanwhile_is_not_the_end_of_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    usual, where = LocalFolder.read_into, tmp_path / "checkpoints"
+
+    def save(step: int) -> None:
+        asked = {"step": step, "every": False, "kind": "files", "path": str(tmp_path / "file")}
+        assert "error" not in answer(where, {"save": asked}, [])
+
+    def removed_before(self: LocalFolder, *what: Any) -> None:
+        if self.name == "step-00000001":
+            save(2)
+            self.remove_all()
+        usual(self, *what)
+
+    save(1)
+    monkeypatch.setattr(LocalFolder, "read_into", removed_before)
+    assert answer(where, {"resume": {"rank": None}}, [])["step"] == 2

@@ -140,3 +140,20 @@ def test_a_choice_counts_if_it_is_valid_on_all_ranks(store: Any) -> None:
 def test_a_rank_that_is_to_end_waits_no_longer(store: Any) -> None:
     with pytest.raises(EndRequested):
         meetings(store, 2, lambda: True)[0].agree(0, "valid")
+
+
+def test_a_save_is_over_when_those_that_save_it_have_begun_a_later_one(store: Any) -> None:
+    first, second = meetings(store, 2)
+    assert first.is_over(1), "no rank has begun it"
+    first.claim(1, every=True)
+    first.claim(2, every=True)
+    assert not first.is_over(1), "it waits for the second rank's part"
+    second.claim(1, every=True)
+    assert not first.is_over(1)
+    second.claim(3, every=False)
+    assert first.is_over(1) and not first.is_over(2) and not first.is_over(3)
+    second.claim(4, every=False)
+    assert first.is_over(3), "the first rank has no part in it"
+    again = [one.after(1, lambda: False) for one in (first, second)]
+    assert again[0].is_over(2)
+    assert again[0].edition() == again[1].edition() != first.edition() == second.edition()

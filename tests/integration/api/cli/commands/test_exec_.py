@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.api.cli.commands import exec_
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
+from shardyard.api.client._sync.job import JobHandle
 
-from ...conftest import Plane, running_job, until
+from ...conftest import SPEC, Plane, running_job, until
 
 
 @contextmanager
@@ -56,3 +58,22 @@ def test_its_output_and_status_are_the_commands_own(allowed: Plane, capsys: pyte
         assert printed.out == "sleep\n" and "did not run to its end: too late." in printed.err
         assert run(["exec", "tiny", "--rank", "5", "--", "ls"]) == 1
         assert "Name one from 0 to 1." in capsys.readouterr().err
+
+
+class Overtaken(Client):
+    """A client of a service that gets a newer job of the name as soon as a job was looked up by it."""
+
+    def job(self, job: str) -> JobHandle:
+        found = super().job(job)
+        if found.id != job:
+            self.submit({**SPEC, "name": job})
+        return found
+
+
+def test_it_runs_beside_the_job_that_was_looked_up(
+    allowed: Plane, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(exec_, "Client", Overtaken)
+    with running(allowed, {"status": 0, "message": "exit status 0"}):
+        assert run(["exec", "tiny", "--", "ls"]) == 0
+    assert capsys.readouterr().out == "ls\n"

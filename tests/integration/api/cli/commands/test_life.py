@@ -8,6 +8,7 @@ import pytest
 from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, Client
 from shardyard.api.client._sync.job import JobHandle
+from shardyard.api.client.transport import Unreachable
 
 from ...conftest import SPEC
 
@@ -104,3 +105,34 @@ def test_a_pinned_job_is_named_and_the_others_are_deleted(client: Client, capsys
     assert "(job_pinned)" in (printed := capsys.readouterr().err) and f"shardyard edit {kept.id} --unpin" in printed
     assert run(["edit", "kept", "--unpin", *url]) == 0
     assert kept.delete().deleted_at is not None and kept.undelete() == kept
+
+
+def test_what_was_done_before_the_control_plane_went_away_is_printed(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, url = ended(client, "first"), ended(client, "second"), ["--url", client.url]
+
+    class Lost(Client):
+        """Its control plane goes away after one change."""
+
+        def delete(self, job: str) -> JobHandle:
+            return super().delete(self._reached(job))
+
+        def undelete(self, job: str) -> JobHandle:
+            return super().undelete(self._reached(job))
+
+        def _reached(self, job: str) -> str:
+            if job != first.id:
+                raise Unreachable(client.url, "refused")
+            return job
+
+    monkeypatch.setattr("shardyard.api.cli.commands.life.Client", Lost)
+    assert run(["delete", "first", "second", "--yes", *url]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == f"{first.id}  first  deleted\n"
+    assert f"shardyard undelete {first.id}" in printed.err and "No control plane answers" in printed.err
+    second.delete()
+    assert run(["undelete", first.id, second.id, "--json", *url]) == 1
+    printed = capsys.readouterr()
+    assert [job["id"] for job in json.loads(printed.out)] == [first.id]
+    assert json.loads(printed.err)["code"] == "unreachable"

@@ -1,6 +1,7 @@
 """`shardyard ranks` and `resources` against a served API."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -46,6 +47,17 @@ def test_ranks_are_listed_by_their_place_and_the_slow_one_is_named(
     assert run(["ranks", found, "--before", str(newest.position), "--json"]) == 0
     [item] = json.loads(capsys.readouterr().out)["items"]
     assert (item["position"], item["slow"], first.step) == (earlier.position, None, 10)
+
+
+@pytest.mark.usefixtures("a_week_later")
+def test_a_sample_of_a_job_that_ended_last_week_has_its_date(
+    job: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, gang = job
+    gang.emit(("rank_metrics", rank_metrics_of(8, 10)))
+    assert run(["ranks", found]) == 0
+    at = datetime.fromtimestamp(client.ranks(found).items[0].ts)
+    assert capsys.readouterr().err.startswith(f"{at:%Y-%m-%d %H:%M:%S} · ")
 
 
 def test_512_ranks_are_one_page(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,16 @@ def test_it_waits_sums_up_and_writes_the_file(
     assert (row[0], row[2], row[3]) == (trace, "done", "5–7")
 
 
+@pytest.mark.usefixtures("a_week_later")
+def test_a_list_has_the_dates_of_traces_that_were_requested_before_today(
+    running: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = client.trace(running[0])
+    assert run(["trace", "tiny", "--list"]) == 0
+    row = capsys.readouterr().out.splitlines()[1].split()
+    assert row[:3] == [asked.id, *f"{asked.asked_at.astimezone():%Y-%m-%d %H:%M:%S}".split()]
+
+
 def test_a_trace_that_fails_says_why_and_is_an_error(
     running: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:

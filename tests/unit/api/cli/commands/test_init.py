@@ -8,7 +8,9 @@ import yaml
 
 from shardyard.api.cli.commands.init import Answers, written
 from shardyard.api.cli.main import run
+from shardyard.api.errors import InvalidDocument
 from shardyard.api.http.validation_errors import read_spec
+from shardyard.api.spec_document import parse
 from shardyard.service.errors import ShardyardError
 from shardyard.workers.models.presets import PRESETS
 
@@ -51,3 +53,16 @@ def test_what_does_not_go_together_is_refused_with_its_field() -> None:
     with pytest.raises(ShardyardError) as refusal:
         written(Answers(tensor=16), Path("here.yaml"))
     assert "tensor" in (refusal.value.field or "")
+
+
+@pytest.mark.parametrize("name", ["2026-11-30", "2026-13-45", "2026", "on", "null", "1e3", "0x1f", "12-30", "my-job"])
+def test_every_legal_name_is_read_as_text_by_both_versions_of_yaml(name: str) -> None:
+    text = written(Answers(name=name), Path("here.yaml"))
+    assert parse(text.encode(), "yaml")["name"] == yaml.safe_load(text)["name"] == name
+
+
+@pytest.mark.parametrize("name", ["My Job", "a: b", "[", "x # y", ""])
+def test_a_name_that_is_not_legal_is_refused_with_its_field(name: str) -> None:
+    with pytest.raises(InvalidDocument) as refusal:
+        written(Answers(name=name), Path("here.yaml"))
+    assert [finding.field for finding in refusal.value.errors] == ["name"]

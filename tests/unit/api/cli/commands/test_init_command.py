@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from shardyard.api.cli.commands.init_command import written
 from shardyard.api.cli.main import run
 from shardyard.api.http.validation_errors import read_spec
+from shardyard.api.spec_document import parse
 
 
 @pytest.mark.parametrize(
@@ -15,6 +17,7 @@ from shardyard.api.http.validation_errors import read_spec
     [
         ("python train.py --epochs 3 --name 'a b'", ["python", "train.py", "--epochs", "3", "--name", "a b"]),
         ("python train.py --lr 1e-3 --on yes", ["python", "train.py", "--lr", "1e-3", "--on", "yes"]),
+        ("../train.sh 0o17 .5e3 a,b", ["../train.sh", "0o17", ".5e3", "a,b"]),
         ("source venv/bin/activate && python train.py", "source venv/bin/activate && python train.py"),
         ('LR=0.1 python train.py "x: y"', 'LR=0.1 python train.py "x: y"'),
     ],
@@ -24,8 +27,9 @@ def test_the_spec_runs_the_command(
 ) -> None:
     path = tmp_path / "job.yaml"
     assert run(["init", str(path), "--command", command, "--yes"]) == 0
-    spec: Any = read_spec(yaml.safe_load(path.read_text()))
-    assert (spec.command, spec.ranks, spec.code.dir, spec.env) == (read, 2, ".", None)
+    for document in (yaml.safe_load(path.read_text()), parse(path.read_bytes(), "yaml")):  # of YAML 1.1 and 1.2
+        spec: Any = read_spec(document)
+        assert (spec.command, spec.ranks, spec.code.dir, spec.env) == (read, 2, ".", None)
     assert path.read_text().count("#") > 8
     assert f"Run it with: shardyard run {path}" in capsys.readouterr().err
 
@@ -53,3 +57,9 @@ def test_what_is_wrong_with_a_command_is_said(
     assert run(["init", str(path), "--command", command, "--yes"]) == status
     assert says in capsys.readouterr().err
     assert path.exists() is (status == 0)
+
+
+@pytest.mark.parametrize("name", ["2026-11-30", "on", "1e3"])
+def test_every_legal_name_is_read_as_text(name: str) -> None:
+    text, _ = written(name, "python train.py", 1, Path("here.yaml"))
+    assert parse(text.encode(), "yaml")["name"] == yaml.safe_load(text)["name"] == name

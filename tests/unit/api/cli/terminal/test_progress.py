@@ -3,6 +3,7 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from shardyard.api.cli.terminal.progress import Lines, Pace
@@ -14,6 +15,11 @@ def step(number: int, **more: Any) -> dict[str, Any]:
 
 def test_pace_says_loss_speed_and_time_left() -> None:
     assert Pace(110).text(step(10)) == "loss 1.5000 · 41,200 tokens/s · 3:20 left"
+
+
+@pytest.mark.parametrize(("steps", "left"), [(26, "32 s"), (50_010, "27:46:40")])
+def test_the_time_left_has_its_unit_or_its_hours(steps: int, left: str) -> None:
+    assert Pace(steps).text(step(10)).endswith(f" · {left} left")
 
 
 def test_pace_without_numbers_says_nothing_of_them() -> None:

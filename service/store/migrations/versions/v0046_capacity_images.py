@@ -1,0 +1,29 @@
+"""A capacity has its nodes by image. Those that were stored before count as nodes of the cluster's own image."""
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0046"
+down_revision = "0045"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    _change(lambda nodes: {"": nodes} if nodes else {})
+
+
+def downgrade() -> None:
+    _change(lambda by_image: sorted((amount for nodes in by_image.values() for amount in nodes), reverse=True))
+
+
+def _change(changed: Callable[[Any], Any]) -> None:
+    tx = op.get_bind()
+    key = (sa.column("cluster", sa.String), sa.column("device", sa.String))
+    capacities = sa.table("capacities", *key, sa.column("nodes", sa.JSON()))
+    for row in tx.execute(sa.select(capacities)).mappings().all():
+        mine = (capacities.c.cluster == row["cluster"], capacities.c.device == row["device"])
+        tx.execute(sa.update(capacities).where(*mine).values(nodes=changed(row["nodes"])))

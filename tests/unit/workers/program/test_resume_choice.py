@@ -1,0 +1,62 @@
+"""All ranks of a program continue from one checkpoint, also where a save removes checkpoints while they choose."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.checkpoint_services import gang
+
+from shardyard.workers.checkpoint.manifest import MANIFEST
+from shardyard.workers.program import storage_tries
+from shardyard.workers.storage.local_folder import LocalFolder
+
+
+@pytest.mark.parametrize("where", ["read", "read_into", "sha256"])
+@pytest.mark.parametrize("every", [False, True])
+def test_a_checkpoint_that_a_save_removes_meanwhile_is_not_corrupt(
+    every: bool, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The save of a gang that was cut off, with keep: 1. All ranks continue from the newer one."""
+    rank, usual, once = None if every else 0, getattr(LocalFolder, where), threading.Lock()
+    monkeypatch.setattr(storage_tries, "BACKOFF_S", (0.0, 0.0))
+    with gang(tmp_path, world=4, keep=1) as cut_off, gang(tmp_path) as second:
+        cut_off.save(1, "one", rank)
+
+        def removed_before(self: LocalFolder, *what: Any) -> Any:
+            if self.name == "step-00000001" and once.acquire(blocking=False):
+                cut_off.save(2, "two", rank)
+            return usual(self, *what)
+
+        monkeypatch.setattr(LocalFolder, where, removed_before)
+        found = second.resume()
+    is_read = (
+        every or where != "sha256"
+    )  # a part is fetched, and only those of ranks that there are no longer are compared
+    step, text = (2, "two") if is_read else (1, "one")
+    assert found == ([(step, f"{text} {own}") for own in range(2)] if every else [(step, text)] * 2)
+    assert second.kinds() == [] and once.locked() is is_read
+    assert not (tmp_path / "storage/job/step-00000001").exists() or not is_read
+
+
+def test_a_resume_fails_on_all_ranks_where_each_checkpoint_is_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not begin afresh, and the next call lists them again."""
+    monkeypatch.setattr(storage_tries, "BACKOFF_S", (0.0,))
+    usual, saving = LocalFolder.read_into, threading.Lock()
+    with gang(tmp_path, keep=1) as cut_off, gang(tmp_path) as second:
+        cut_off.save(1, "step 1", rank=None)
+
+        def removed_before(self: LocalFolder, *what: Any) -> Any:
+            with saving:
+                if self.has(MANIFEST):
+                    step = int(self.name[5:]) + 1
+                    cut_off.save(step, f"step {step}", rank=None)
+            usual(self, *what)
+
+        with monkeypatch.context() as busy:
+            busy.setattr(LocalFolder, "read_into", removed_before)
+            answers = second.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))
+        assert all("was removed, to make room" in one["error"] for one in answers), answers
+        assert second.resume() == [(3, "step 3 0"), (3, "step 3 1")] and second.kinds() == []
