@@ -3,7 +3,7 @@
 Replaces the instance's `forward` in place: parameter names, hooks of data strategies and checkpoints do not change. It is applied
 after recompute, which the compiler must see, and before data parallelism, whose hooks it must not see. Under full recompute it is
 applied before it, too: the compiler takes a recomputed block as one graph or not at all. Code that it compiles already is traced
-through.
+through. Blocks of tensor ranks are then compiled inside alone: in the graph of a recomputed block torch does not keep DTensors' meshes.
 
 Every start takes longer (tens of seconds on a CPU), and each node needs Python's headers and a compiler (of C++ for CPUs; of C for GPUs,
 where Triton builds its launchers with it). `workers/device_choices.py` says where it is the default. Memory: the compiler chooses what

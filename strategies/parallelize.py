@@ -186,20 +186,20 @@ def apply_inside(part: nn.Module, recipe: Recipe, mesh: Mesh, tally: Tally) -> N
     options = recipe.memory_options
     recomputed = options.recompute.mode != "none" and not options.compile
     apply_fp8(list(blocks(part)), recipe.precision, mesh.device, halves, recomputed)
-    _apply_memory_options(list(blocks(part)), options, mesh.device, halves)
+    _apply_memory_options(list(blocks(part)), options, mesh, halves)
 
 
-def _apply_memory_options(
-    blocks: Sequence[nn.Module], memory_options: MemoryOptions, device: torch.device, halves: bool
-) -> None:
+def _apply_memory_options(blocks: Sequence[nn.Module], memory_options: MemoryOptions, mesh: Mesh, halves: bool) -> None:
     """Apply recompute, compile and activation offload, block by block. `halves`: a schedule runs backward passes in two halves."""
     compiled, recompute = memory_options.compile, memory_options.recompute
+    full = recompute.mode == "full"
     # Of a recomputed block torch compiles one graph, or nothing. Then `checkpoint` runs as it is, and the parts inside are compiled.
-    if compiled and (halves or recompute.mode == "full"):
-        apply_compile(blocks, device, halves)
+    if compiled and (halves or full):
+        apply_compile(blocks, mesh.device, halves)
     apply_recompute(blocks, recompute, halves)
-    if compiled and not halves:
-        apply_compile(blocks, device)
+    # In the graph of a recomputed block torch does not keep the meshes of DTensors, as the weights of tensor ranks are.
+    if compiled and not halves and not (full and mesh.size("tensor") > 1):
+        apply_compile(blocks, mesh.device)
     if memory_options.offload.activations:
         offload_activations(blocks)
 

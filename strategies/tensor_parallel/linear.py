@@ -12,7 +12,8 @@ group and 2 forward for a row (all-reduces).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import MethodType
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -50,8 +51,18 @@ class ShardedColumns:
         return outputs
 
 
-def sharded_row(layer: nn.Linear, axis: Axis, x: Tensor) -> Tensor:
+def shard_row(layer: nn.Linear, axis: Axis) -> None:
+    """Let a layer sharded by rows sum over ranks.
+
+    As a method: the compiler takes any other callable in the place of `forward` for one of this layer alone, and would compile each block.
+    """
+    layer.axis = axis  # type: ignore[assignment]
+    layer.forward = MethodType(_summed_rows, layer)  # type: ignore[method-assign]
+
+
+def _summed_rows(layer: nn.Linear, x: Tensor) -> Tensor:
     """The sum over ranks of x [batch, seq, in/t] through each rank's rows of the weight; the bias is added once."""
+    axis = cast(Axis, layer.axis)
     whole: Tensor
     if axis.chunks > 1:
         weight = local(layer.weight)

@@ -56,9 +56,19 @@ def test_float64_equals_one_process(name: str, root: Path, make_spec: Make, one_
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for a CPU needs a C++ compiler")
 @pytest.mark.timeout(900)  # each rank runs the C++ compiler
-@pytest.mark.parametrize("layout", [{"tensor": 2}, {"tensor": 2, "pipeline": 2, "schedule": "zb-h1"}], ids=str)
-def test_compiled_blocks_equal_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    found = train(chunked(make_spec, layout, 2, compile=True), root, patience_s=600)
+@pytest.mark.parametrize(
+    ("layout", "changes"),
+    [
+        ({"tensor": 2}, {}),
+        ({"tensor": 2}, {"recompute": "full"}),
+        ({"tensor": 2, "pipeline": 2, "schedule": "zb-h1"}, {}),
+    ],
+    ids=str,
+)
+def test_compiled_blocks_equal_one_process(
+    layout: Any, changes: Any, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    found = train(chunked(make_spec, layout, 2, compile=True, **changes), root, patience_s=600)
     assert_equal(found, one_process(make_spec({})), 1e-10)
 
 

@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 from ...strategies.param_shard import DimShard, shard_manually
 from ...strategies.telemetry.current import wait_on
 from ...strategies.tensor_parallel.apply import ChunkedStyle
-from ...strategies.tensor_parallel.linear import ShardedColumns, local, own_part, sharded_lookup, sharded_row
+from ...strategies.tensor_parallel.linear import ShardedColumns, local, own_part, shard_row, sharded_lookup
 from ...strategies.tensor_parallel.tensor_axis import Axis
 
 
@@ -76,7 +76,7 @@ class RowParallel(ShardedLinear, ChunkedStyle):
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         super()._apply(module, device_mesh)
         axis = Axis(device_mesh, self.sequence, self.chunks)
-        module.forward = functools.partial(sharded_row, cast(nn.Linear, module), axis)
+        shard_row(cast(nn.Linear, module), axis)
         return module
 
 

@@ -41,10 +41,10 @@ class Tied(nn.Module):
         self.head.weight = self.embed.weight
 
 
-def _recipe(build: Callable[[], nn.Module], options: MemoryOptions) -> Recipe:
+def _recipe(build: Callable[[], nn.Module], options: MemoryOptions, overlap: Overlap | None = None) -> Recipe:
     precision = PRECISIONS["fp32"]
     loss = TokenLoss(8, loss_scale_for(precision, 8), 0.0, 0.0)
-    return Recipe(build, False, Batch(4, 1, 4, 1), precision, options, loss, Overlap(), lambda: 1.0)
+    return Recipe(build, False, Batch(4, 1, 4, 1), precision, options, loss, overlap or Overlap(), lambda: 1.0)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -88,25 +88,26 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiled]:
 
 @pytest.fixture
 def ranks(kind: str) -> Iterator[None]:
-    """One, or two for a ring, where nothing arrives."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2 if kind == "ring" else 1)
+    """One, or two of an axis, where nothing arrives."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2 if kind in ("ring", "chunks") else 1)
     yield
     dist.destroy_process_group()
 
 
-def _trained(kind: str, options: MemoryOptions, compiled: Compiled) -> tuple[int, int, list[Tensor]]:
-    """Calls of compiled code in the forward and in the backward pass of two blocks, and the gradients of their weights."""
+def _trained(kind: str, options: MemoryOptions, compiled: Compiled, layers: int = 2) -> tuple[int, int, list[Tensor]]:
+    """Calls of compiled code in the forward and in the backward pass of the blocks, and the gradients of their weights."""
     family = "moe" if kind == "experts" else "llama"
     experts: dict[str, Any] = {"experts": 4, "top_k": 2} if family == "moe" else {}
     arch = Architecture(
-        family=family, vocab=16, dim=16, layers=2, heads=2, kv_heads=2, hidden=32, max_seq_len=16, **experts
+        family=family, vocab=16, dim=16, layers=layers, heads=2, kv_heads=2, hidden=32, max_seq_len=16, **experts
     )
     torch.manual_seed(0)
     model = (MixtureOfExperts if experts else Llama)(arch)
     for value in model.parameters():
         nn.init.normal_(value, std=0.1)
-    mesh = make_mesh(Layout(context=2 if kind == "ring" else 1), torch.device("cpu"))
-    apply_inside(model, _recipe(lambda: model, options), mesh, Tally(mesh))
+    layout = Layout(context=2 if kind == "ring" else 1, tensor=2 if kind == "chunks" else 1)
+    mesh, overlap = make_mesh(layout, torch.device("cpu")), Overlap(tensor_chunks=2 if kind == "chunks" else 1)
+    apply_inside(model, _recipe(lambda: model, options, overlap), mesh, Tally(mesh))
     tokens = torch.arange(32).view(2, 16) % 16
     documents = {"starts": starts_of(tokens, 5)} if kind == "packed" else {}
     before = compiled.calls
@@ -152,3 +153,12 @@ def test_selective_recompute_of_several_graphs_would_compile_nothing(kind: str, 
     """So `check_compiled_parts` refuses it. If this fails, torch may keep results of operators in compiled code."""
     _trained(kind, _options("selective"), compiled)
     assert compiled.calls == 0
+
+
+@pytest.mark.usefixtures("ranks")
+@pytest.mark.parametrize("kind", ["chunks"])
+@pytest.mark.parametrize("mode", ["none", "selective", "full"])
+def test_equal_blocks_of_tensor_ranks_share_their_code(kind: str, mode: Mode, compiled: Compiled) -> None:
+    """More than torch would compile one by one: it stops after eight."""
+    forward, again, _ = _trained(kind, _options(mode), compiled, layers=10)
+    assert (compiled.graphs, forward, again) == (1, 10, 10 if mode == "full" else 0)

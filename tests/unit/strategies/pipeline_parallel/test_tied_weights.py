@@ -16,7 +16,7 @@ def tied(gradient: torch.Tensor, device: str) -> tuple[TiedWeights, Any]:
     """A tied weight with this gradient on the first of two ranks that compute on `device`."""
     shard = SimpleNamespace(name="head.weight", gradient=gradient)
     hooks = dict.fromkeys(("before_backward", "publish", "after_validation", "collect", "settle", "finishing"))
-    data = SimpleNamespace(shards=[shard], reduce=lambda: None, **hooks)
+    data = SimpleNamespace(shards=[shard], all_shards=[shard], reduce=lambda: None, **hooks)
     mesh = SimpleNamespace(group=lambda _: None, index=lambda _: 0, device=torch.device(device))
     return TiedWeights(cast(Any, data), {"head.weight": [0, 1]}, cast(Any, mesh)), shard
 

@@ -17,7 +17,7 @@ from shardyard.strategies.dispatch_mode import DispatchMode, operator_name
 from shardyard.strategies.telemetry.comm_counter import Traffic
 from shardyard.strategies.tensor_parallel import tensor_axis
 from shardyard.strategies.tensor_parallel.functional_collectives import all_gather
-from shardyard.strategies.tensor_parallel.linear import ShardedColumns, sharded_row
+from shardyard.strategies.tensor_parallel.linear import ShardedColumns, shard_row
 from shardyard.strategies.tensor_parallel.tensor_axis import Axis
 
 BATCH, SEQ, DIM, WIDTHS, INNER = 2, 12, 8, (12, 4), 16
@@ -101,8 +101,9 @@ def _row(rank: int, world: int, port: int, sequence: bool, chunks: int, biased: 
     result = whole(x)
     result.backward(grad)
     y = _part(x, mesh, 2)
+    shard_row(own, Axis(mesh, sequence, chunks))
     with _counted(mesh) as traffic, Recorded() as recorded:
-        found = sharded_row(own, Axis(mesh, sequence, chunks), y)
+        found = own(y)
     with Recorded() as backward:
         found.backward(_part(grad, mesh, 1).detach() if sequence else grad)
     assert x.grad is not None and whole.weight.grad is not None
@@ -174,7 +175,8 @@ def _halves(rank: int, world: int, port: int) -> list[list[str]]:
     _of_rank(own, mesh, 1)
     y = _part(numbers(BATCH, SEQ, INNER, seed=9), mesh, 2)
     grad = _part(numbers(BATCH, SEQ, DIM, seed=20), mesh, 1).detach()
-    out = sharded_row(own, Axis(mesh, True, 2), y)
+    shard_row(own, Axis(mesh, True, 2))
+    out = own(y)
     with Recorded() as first:
         out.backward(grad, retain_graph=True, inputs=[y])
     with Recorded() as second:

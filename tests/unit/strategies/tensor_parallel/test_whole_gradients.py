@@ -42,7 +42,8 @@ def shard(name: str, gradient: torch.Tensor, *axes: str) -> ParamShard:
 
 
 def data_of(shards: Sequence[ParamShard], reduce: Any = lambda: None) -> DataStrategy:
-    return cast(DataStrategy, SimpleNamespace(shards=list(shards), reduce=reduce, gradient_peak=7, **HOOKS))
+    held = {"shards": list(shards), "all_shards": list(shards)}
+    return cast(DataStrategy, SimpleNamespace(**held, reduce=reduce, gradient_peak=7, **HOOKS))
 
 
 def mesh_of(layout: dict[str, Any], device: torch.device, replicas: int = 3) -> Mesh:
