@@ -1,4 +1,4 @@
-"""A disk of which a folder gets only so many bytes, without a file system of its own."""
+"""A folder with a limit on the bytes of its files, as on a full disk or under a quota."""
 
 import errno
 import os

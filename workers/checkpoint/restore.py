@@ -20,11 +20,11 @@ from ...strategies.param_shard import ParamShard
 from ..ready_ranks import wait_for_all
 from ..storage.errors import StorageError, StorageUnreachable, StorageUnreadable
 from ..storage.folder import Folder
-from .errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError
+from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import Manifest, read
 from .reader import load_into
 from .resumed import chosen, note_chosen
-from .retention import complete, note_corrupt, note_valid, step_of
+from .retention import complete, listed_again, note_corrupt, note_valid, step_of
 from .verify import verify_together
 
 T = TypeVar("T")
@@ -137,7 +137,8 @@ def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], N
     """A valid checkpoint, of which no tensor is read yet."""
     skipped: list[tuple[Folder, Skipped]] = []
     retries = _Retries(warn, beat)
-    found = _listed_again(lambda: _newest_valid(root, skipped, retries, beat), beat)
+    # On all ranks alike, as its outcome is.
+    found = listed_again(lambda: _newest_valid(root, skipped, retries, beat), BACKOFF_S, beat)
     unread = next(((path, error) for path, error in skipped if isinstance(error, StorageUnreadable)), None)
     if found is None and unread is not None:
         remedy = "repair the storage, or remove this folder to train without it"
@@ -159,17 +160,6 @@ def _why(path: Folder, error: Skipped) -> str:
     if isinstance(error, StorageUnreadable):
         return f"{path} cannot be read ({error})"
     return str(error).partition(";")[0]
-
-
-def _listed_again(find: Callable[[], T], beat: Callable[[], None]) -> T:
-    """What `find` returns, which lists the checkpoints, and is called again while one is removed. On all ranks alike, as its outcome is."""
-    for pause_s in BACKOFF_S:
-        try:
-            return find()
-        except CheckpointAbsent:
-            time.sleep(pause_s)
-            beat()
-    return find()
 
 
 def _newest_valid(

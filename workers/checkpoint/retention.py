@@ -13,12 +13,14 @@ What saves leave that are killed or fail goes with the next save, or before it i
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, TypeVar
 
 from ..storage.folder import Folder
 from .errors import CheckpointAbsent, CheckpointError, CheckpointRemoved
 from .manifest import MANIFEST, Manifest, PublishedManifest, read
+
+T = TypeVar("T")
 
 _STEP = "step-"
 #: Files: the checkpoint is pinned; it is about to be removed, since a time in unix seconds; a restore found it corrupt.
@@ -78,6 +80,20 @@ def prune(
         if path in gone or (step_of(path) < step_of(saved) and path not in kept):
             path.remove_all()
     return tuple(sorted(step_of(path) for path in (saved, *kept)))
+
+
+def listed_again(find: Callable[[], T], pauses_s: Sequence[float], beat: Callable[[], None] = lambda: None) -> T:
+    """What `find` returns, which lists checkpoints. Where a save has removed one meanwhile a newer one is there, so it is called again.
+
+    `beat` is called after each of the pauses. Raises what the last call of `find` raises.
+    """
+    for pause_s in pauses_s:
+        try:
+            return find()
+        except CheckpointAbsent:
+            time.sleep(pause_s)
+            beat()
+    return find()
 
 
 def is_full(error: OSError) -> bool:

@@ -12,15 +12,16 @@ from typing import Any
 
 from ..checkpoint.errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError
 from ..checkpoint.program_files import SavedByProgram, check, read_program
-from ..checkpoint.retention import complete, note_corrupt, note_valid, step_of
+from ..checkpoint.retention import complete, listed_again, note_corrupt, note_valid, step_of
 from ..messages.event import IncidentEvent, to_json
 from ..storage.errors import StorageUnreadable
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
 from ..trainer.event_outbox import EmitEvent
+from . import storage_tries
 from .rank_meeting import RankMeeting, Vote
 from .shared_folder import EndRequested
-from .storage_tries import listed_again, tried
+from .storage_tries import tried
 
 #: Why a checkpoint is not used. One that cannot be read may be valid.
 Fault = CheckpointCorrupt | StorageUnreadable | CheckpointAbsent
@@ -51,7 +52,7 @@ class ResumeChoice:
     def chosen(self) -> SavedByProgram | None:
         """Agree with the other ranks on the newest checkpoint that is valid. Raises CheckpointError, StorageError, EndRequested."""
         try:
-            return listed_again(self._agreed)
+            return listed_again(self._agreed, storage_tries.BACKOFF_S)
         except CheckpointAbsent:
             self._meeting.give_up(self._trainer)
             raise
@@ -125,7 +126,7 @@ class ResumeChoice:
     def _pick(self, before: Choice | None) -> Choice | None:
         """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid."""
         try:
-            return listed_again(partial(self._pick_own, before)) or self._pick_other()
+            return listed_again(partial(self._pick_own, before), storage_tries.BACKOFF_S) or self._pick_other()
         except CheckpointAbsent as error:
             raise CheckpointError(str(error)) from error  # the other ranks know it as a choice that failed
 

@@ -1,10 +1,9 @@
-"""Further tries of requests about a program's checkpoints: storage that does not answer, and checkpoints that are removed meanwhile."""
+"""Further tries of requests about a program's checkpoints, where storage does not answer."""
 
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from ..checkpoint.errors import CheckpointAbsent
 from ..storage.errors import StorageError
 
 T = TypeVar("T")
@@ -23,13 +22,3 @@ def tried(do: Callable[[], T]) -> T:
                 raise
         time.sleep(seconds)
     return do()
-
-
-def listed_again(find: Callable[[], T]) -> T:
-    """What `find` returns, which lists checkpoints. Where a save has removed one meanwhile a newer one is there, so it is called again."""
-    for seconds in BACKOFF_S:
-        try:
-            return find()
-        except CheckpointAbsent:
-            time.sleep(seconds)
-    return find()
