@@ -98,8 +98,9 @@ chart-docs: venv ## The values table in the chart's README, from values.yaml
 sync-client: venv ## The blocking client (api/client/_sync, committed), from the asynchronous one
 	$(BIN)/python deploy/codegen/sync_client.py
 
+# Without --quiet, which hides warnings from `strict` too; the output is printed if the build fails.
 docs: venv ## The documentation's site, into build/docs; dead links are errors
-	$(BIN)/python -m mkdocs build --quiet
+	@output=$$($(BIN)/python -m mkdocs build 2>&1) || { echo "$$output"; exit 1; }
 
 smollm: venv ## The weights of SmolLM2-135M for examples/smollm2.yaml, and its test
 	$(BIN)/python deploy/setup/smollm2.py

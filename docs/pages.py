@@ -4,6 +4,7 @@ A hook of MkDocs (`hooks:` in mkdocs.yml). The reference of the spec comes from 
 their class, and that of the command line from its own help.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def changelog() -> str:
-    return (ROOT / "CHANGELOG.md").read_text()
+    """Return the changelog with its links relative to this folder."""
+    return (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")
 
 
 def spec() -> str:
@@ -44,15 +46,21 @@ def spec() -> str:
         "",
         "A spec with `train` is a training job; one with `command` runs a program of your own (at the end of this page).",
         "",
-        *_table(train, train),
+        *_tables(train, "## `{}`"),
+        "## A job that runs a command",
+        "",
+        *_described(command),
+        *_tables(command, "### `{}` of a command"),
     ]
-    for path, body in _objects(train):
-        lines += [f"## `{path}`", "", *_described(body), *_table(train, body, path)]
-    lines += ["## A job that runs a command", "", *_described(command), *_table(command, command)]
-    for field, name in (("code", "Code"), ("policy", "CommandPolicy")):
-        part = command["$defs"][name]
-        lines += [f"### `{field}` of a command", "", *_described(part), *_table(command, part, field)]
     return "\n".join(lines) + "\n"
+
+
+def _tables(schema: Schema, heading: str) -> list[str]:
+    """Return the table of a spec and those of all objects in it. `heading`: that of an object, with a place for its path."""
+    lines = _table(schema, schema, heading)
+    for path, body in _objects(schema):
+        lines += [heading.format(path), "", *_described(body), *_table(schema, body, heading, f"{path}.")]
+    return lines
 
 
 def _objects(schema: Schema, body: Schema | None = None, prefix: str = "") -> Iterator[tuple[str, Schema]]:
@@ -76,13 +84,19 @@ def _described(body: Schema) -> list[str]:
     return [body["description"].partition("\n\n")[0].replace("\n", " "), ""] if "description" in body else []
 
 
-def _table(schema: Schema, body: Schema, path: str = "") -> list[str]:
+def _table(schema: Schema, body: Schema, heading: str, prefix: str = "") -> list[str]:
     lines = ["| field | type | default | |", "|---|---|---|---|"]
     for name, field in body.get("properties", {}).items():
         default = "" if name in body.get("required", []) else _default(schema, field)
         about = _prose(field.get("description", ""))
-        lines.append(f"| `{name}` | {_type(schema, field, f'{path}.{name}'.lstrip('.'))} | {default} | {about} |")
+        anchor = _anchor(heading.format(f"{prefix}{name}"))
+        lines.append(f"| `{name}` | {_type(schema, field, anchor)} | {default} | {about} |")
     return [*lines, ""]
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that MkDocs gives a heading."""
+    return re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
 
 
 def _default(schema: Schema, field: Schema) -> str:
@@ -97,15 +111,15 @@ def _yaml(value: Any) -> str:
     return str(value)
 
 
-def _type(schema: Schema, field: Schema, path: str) -> str:
-    return " or ".join(dict.fromkeys(_one(schema, branch, path) for branch in _branches(field)))
+def _type(schema: Schema, field: Schema, anchor: str) -> str:
+    return " or ".join(dict.fromkeys(_one(schema, branch, anchor) for branch in _branches(field)))
 
 
-def _one(schema: Schema, branch: Schema, path: str) -> str:
+def _one(schema: Schema, branch: Schema, anchor: str) -> str:
     if "$ref" in branch:
         name = branch["$ref"].rpartition("/")[2]
         found = schema["$defs"][name]
-        return f"[object](#{path.replace('.', '')})" if "properties" in found else _one(schema, found, path)
+        return f"[object](#{anchor})" if "properties" in found else _one(schema, found, anchor)
     if "enum" in branch:
         return _cell(", ".join(f"`{value}`" for value in branch["enum"]))
     if "const" in branch:

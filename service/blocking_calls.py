@@ -24,7 +24,7 @@ class BlockingCalls:
 
     async def do(self, work: Callable[[], T]) -> T:
         """Returns and raises as `work`. Raises TimeoutError after the time limit, which includes the wait for a turn; `work` then ends
-        when it can."""
+        when it can. Raises BlockingIOError if the machine starts no thread."""
         try:
             async with asyncio.timeout(self._limit_s):
                 await self._turn()
@@ -51,7 +51,10 @@ async def in_own_thread(name: str, work: Callable[[], T]) -> T:
 
 
 def _in_thread(name: str, work: Callable[[], T], ended: Callable[[], None]) -> "asyncio.Future[T]":
-    """The future of the work's result. `ended` is called when the work ends, also if no caller waits any more."""
+    """The future of the work's result. `ended` is called when the work ends, also if no caller waits any more.
+
+    Raises BlockingIOError if the machine starts no thread.
+    """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
@@ -70,5 +73,9 @@ def _in_thread(name: str, work: Callable[[], T], ended: Callable[[], None]) -> "
         with contextlib.suppress(RuntimeError):  # the loop has closed: no caller waits
             loop.call_soon_threadsafe(end, settle)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError as error:
+        ended()
+        raise BlockingIOError(errno.EAGAIN, "No thread can be started") from error
     return result

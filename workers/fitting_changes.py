@@ -161,6 +161,7 @@ def _allowed(train: TrainSpec, facts: ModelFacts, edits: tuple[Edit, ...]) -> Tr
     """The spec with `edits`, if its own checks allow it, and an elastic job keeps the smallest of its layouts."""
     try:
         changed = applied(train, edits)
+        changed.check_compiled(facts)
         changed.check_facts(facts)
         if _least(changed, facts) > _least(train, facts):
             return None

@@ -293,8 +293,6 @@ class TrainSpec(SpecPart):
         self.refuse_undecided()
         check_memory_options(self.layout, self.memory_options)
         check_overlap(self.layout, self.overlap)
-        chunks = self.overlap.tensor_chunks
-        check_compiled_parts(self.layout, self.memory_options, facts, self.data.is_packed, chunks)
         self._check_export()
         self._check_loss()
         self._check_own_source()
@@ -308,6 +306,11 @@ class TrainSpec(SpecPart):
         if self.precision.compute == "fp8":
             check_fp8(self.layout, facts, batch, self.data.seq_len)
         return batch
+
+    def check_compiled(self, facts: ModelFacts) -> None:
+        """Raise `Refusal` where `compile: true` would compile nothing. Ranks do not ask: a job that was accepted before trains, too."""
+        chunks = self.overlap.tensor_chunks
+        check_compiled_parts(self.layout, self.memory_options, facts, self.data.is_packed, chunks)
 
     def loss_chunk(self, batch: Batch, vocab: int) -> int | None:
         """The number of tokens whose logits exist at a time; None: all of a micro-batch."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Header
 from starlette.requests import HTTPConnection
@@ -46,13 +46,15 @@ def _actor(request: HTTPConnection) -> str:
 
 In = Annotated[Context, Depends(_context)]
 Actor = Annotated[str, Depends(_actor)]
-Key = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        pattern=r"^[\x21-\x7e]+$",
-        description="Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly.",
-    ),
-]
+
+
+def idempotency_header(more: str = "") -> Any:
+    """The header with an idempotency key; `more` follows in its description."""
+    text = (
+        "Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly."
+    )
+    name, pattern = "Idempotency-Key", r"^[\x21-\x7e]+$"
+    return Header(alias=name, min_length=1, max_length=255, pattern=pattern, description=text + more)
+
+
+Key = Annotated[str | None, idempotency_header()]

@@ -10,6 +10,7 @@ from ...service.queries import jobs, live_tail
 from ...service.schemas.cursor import Cursor
 from ...service.schemas.live_tail import Scope
 from ..http.dependencies import In
+from ..http.job_ids import require_job_id_with
 from ..http.problems import describe
 from ..http.stream_schema import stream_union, streamed_kinds
 from ..http.watch_hub import EventStream
@@ -37,7 +38,9 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 async def watch(
     job: str,
     context: In,
-    after: Annotated[str | None, Query(max_length=80, description="Cursor of the last event seen.")] = None,
+    after: Annotated[
+        str | None, Query(max_length=80, description="Cursor of the last event seen. Needs the job's id, not its name.")
+    ] = None,
     logs: Annotated[bool, Query(description="Include `log` events, one per line.")] = False,
     rank: Rank = None,
     ranks: Annotated[bool, Query(description="Include `rank_metrics` events: the newest sample of the ranks.")] = False,
@@ -45,8 +48,12 @@ async def watch(
         str | None, Header(max_length=80, description="Cursor of the last event seen. Takes precedence over `after`.")
     ] = None,
 ) -> EventStream:
-    """Server-sent events from the job's start, or after a cursor, to its end. Each `id` is a cursor."""
+    """Server-sent events from the job's start, or after a cursor, to its end. Each `id` is a cursor.
+
+    With a cursor the job must be given by its id: a name may mean another job by now.
+    """
     cursor = Cursor.parse(last_event_id or after or str(Cursor()))
+    require_job_id_with(any(cursor), job)
     found = await jobs.get_job(context.store, job)
     scope = Scope(logs, rank, ranks)
     read = partial(live_tail.tail, context.store, found.id, scope=scope)

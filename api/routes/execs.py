@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Request
 from ...service.orders import rank_commands
 from ...service.schemas.exec import Exec, ExecRequest, Execs
 from ..http import request_body
-from ..http.dependencies import Actor, In, Key
+from ..http.dependencies import Actor, In
+from ..http.job_ids import OrderKey
 from ..http.problems import describe
 from ..spec_document import parse
 
@@ -38,7 +39,7 @@ _BODY = request_body.described(["ExecRequest"], {"the GPUs": {"rank": 3, "comman
     ),
     openapi_extra={"requestBody": _BODY},
 )
-async def execute(job: str, request: Request, context: In, actor: Actor, key: Key = None) -> Exec:
+async def execute(job: str, request: Request, context: In, actor: Actor, key: OrderKey) -> Exec:
     """Run a command once, in the rank's working folder and with its variables. Its output is the stream `exec` of the rank's log; the
     event `exec` reports its end. Needs `SHARDYARD_EXEC`."""
     form = request_body.format_of(request)

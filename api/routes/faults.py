@@ -5,7 +5,8 @@ from fastapi import APIRouter, Request
 from ...service.orders import fault_injection
 from ...service.schemas.fault import Fault, FaultRequest
 from ..http import request_body
-from ..http.dependencies import Actor, In, Key
+from ..http.dependencies import Actor, In
+from ..http.job_ids import OrderKey
 from ..http.problems import describe
 from ..spec_document import parse
 
@@ -34,7 +35,7 @@ _BODY = request_body.described(["FaultRequest"], {"a rank's death": {"kind": "ki
     ),
     openapi_extra={"requestBody": _BODY},
 )
-async def inject(job: str, request: Request, context: In, actor: Actor, key: Key = None) -> Fault:
+async def inject(job: str, request: Request, context: In, actor: Actor, key: OrderKey) -> Fault:
     """Request a fault. It is injected once; the event `fault` reports it. Needs `SHARDYARD_FAULT_INJECTION`."""
     form = request_body.format_of(request)
     body = request_body.validated(FaultRequest, parse(await request_body.read(request), form))

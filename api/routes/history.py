@@ -13,6 +13,7 @@ from ...service.schemas.history import HistoryPage
 from ...service.schemas.incident import Incidents
 from ...service.schemas.timeline import Plan, Timeline
 from ..http.dependencies import In
+from ..http.job_ids import require_job_id_with
 from ..http.problems import describe
 
 router = APIRouter(tags=["telemetry"])
@@ -28,15 +29,26 @@ async def incidents(
     job: str,
     context: In,
     after: Annotated[
-        int, Query(ge=0, lt=2**53, description="Only incidents after this position; ignored with `newest`.")
+        int,
+        Query(
+            ge=0,
+            lt=2**53,
+            description="Only incidents after this position; ignored with `newest`. Needs the job's id, not its name.",
+        ),
     ] = 0,
     newest: Annotated[bool, Query(description="Newest first instead of oldest first.")] = False,
     before: Annotated[
-        int | None, Query(ge=1, lt=2**53, description="With `newest`: only incidents before this position.")
+        int | None,
+        Query(
+            ge=1,
+            lt=2**53,
+            description="With `newest`: only incidents before this position. Needs the job's id, not its name.",
+        ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Incidents:
     """Incidents of a job, oldest first, each with its cause, its repair, and a paragraph that sums it up."""
+    require_job_id_with(before if newest else after, job)
     if newest:
         return await incident_queries.newest(context.store, job, before=before, limit=limit)
     return await incident_queries.incidents(context.store, job, after=after, limit=limit)
@@ -62,10 +74,14 @@ async def timeline(job: str, context: In) -> Timeline:
 async def history_page(
     job: str,
     context: In,
-    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only events before this position.")] = None,
+    before: Annotated[
+        int | None,
+        Query(ge=1, lt=2**53, description="Only events before this position. Needs the job's id, not its name."),
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> HistoryPage:
     """States, checkpoints, incidents, repairs, layout changes and injected faults, newest first."""
+    require_job_id_with(before, job)
     return await history_queries.history(context.store, job, before=before, limit=limit)
 
 
@@ -89,8 +105,12 @@ async def plan(job: str, context: In) -> Plan:
 async def checkpoints(
     job: str,
     context: In,
-    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only checkpoints before this position.")] = None,
+    before: Annotated[
+        int | None,
+        Query(ge=1, lt=2**53, description="Only checkpoints before this position. Needs the job's id, not its name."),
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Checkpoints:
     """Complete checkpoints of the job, newest first. Older ones can have been removed by later saves."""
+    require_job_id_with(before, job)
     return await checkpoint_queries.checkpoints(context.store, job, before=before, limit=limit)

@@ -10,6 +10,7 @@ from ...service.queries.logs import Level, LogFilter, Stream
 from ...service.schemas.log import Logs, LogSearchResult
 from ..http.dependencies import In
 from ..http.disconnect import while_connected
+from ..http.job_ids import require_job_id_with
 from ..http.problems import describe
 
 router = APIRouter(tags=["telemetry"])
@@ -28,17 +29,22 @@ async def logs(
     job: str,
     context: In,
     rank: Rank = None,
-    after: Annotated[Place, Query(description="Only lines after this position.")] = 0,
+    after: Annotated[Place, Query(description="Only lines after this position. Needs the job's id, not its name.")] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     tail: Annotated[
         int | None, Query(ge=0, le=10_000, description="Return this many lines from the end of the log instead.")
     ] = None,
     around: Annotated[
         int | None,
-        Query(ge=1, lt=2**53, description="Return lines around this position instead, half of `limit` before it."),
+        Query(
+            ge=1,
+            lt=2**53,
+            description="Return lines around this position instead, half of `limit` before it. Needs the job's id, not its name.",
+        ),
     ] = None,
 ) -> Logs:
-    """Log lines in order, of one rank or of all. Request the following ones with `after=next`."""
+    """Log lines in order, of one rank or of all. Request the following ones with `after=next`, and the job's id."""
+    require_job_id_with(around or after, job)
     if around is not None:
         return await lines.around(context.store, job, around, rank=rank, limit=limit)
     found = await jobs.get_job(context.store, job)
@@ -83,9 +89,12 @@ async def search_logs(
     job: str,
     context: In,
     wanted: Annotated[LogFilter, Depends(_filter)],
-    after: Annotated[Place, Query(description="Continue the scan after this position.")] = 0,
+    after: Annotated[
+        Place, Query(description="Continue the scan after this position. Needs the job's id, not its name.")
+    ] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> LogSearchResult:
     """Scan at most 20,000 lines, 32 MiB or half a second of the log, up to `limit` matches. `scanned_to` is where the scan ended."""
+    require_job_id_with(after, job)
     searching = lines.search(context.store, job, wanted, after=after, limit=limit)
     return await while_connected(request, searching)

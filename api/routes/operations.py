@@ -9,6 +9,7 @@ from ...service.orders.checkpoint_operations import DTYPE, OperationRequest
 from ...service.schemas.operation import Operation, Operations
 from ...workers.tasks.checkpoint_task import Dtype
 from ..http.dependencies import Actor, In, Key
+from ..http.job_ids import JobWithPlace
 from ..http.problems import describe
 
 router = APIRouter(tags=["checkpoints"])
@@ -27,7 +28,7 @@ _ASKING = (
     status_code=202,
     responses=describe(*_ASKING),
 )
-async def verify(job: str, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
+async def verify(job: JobWithPlace, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
     """Compare every file with its checksum, on the cluster. Poll the operation until it is done or failed."""
     created = await checkpoint_operations.create(context.store, job, OperationRequest("verify", position), key, actor)
     context.wake_dispatcher()
@@ -42,7 +43,7 @@ async def verify(job: str, position: N, context: In, actor: Actor, key: Key = No
     responses=describe(*_ASKING, "export_underway", "export_unsupported"),
 )
 async def export(
-    job: str,
+    job: JobWithPlace,
     position: N,
     context: In,
     actor: Actor,
@@ -65,7 +66,7 @@ async def export(
     status_code=202,
     responses=describe(*_ASKING, "pin_underway"),
 )
-async def pin(job: str, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
+async def pin(job: JobWithPlace, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
     """Keep a checkpoint, whatever the job saves later. The cluster writes the pin beside the checkpoint's files."""
     created = await checkpoint_operations.create(context.store, job, OperationRequest("pin", position), key, actor)
     context.wake_dispatcher()
@@ -79,7 +80,7 @@ async def pin(job: str, position: N, context: In, actor: Actor, key: Key = None)
     status_code=202,
     responses=describe(*_ASKING, "pin_underway", "checkpoint_in_models"),
 )
-async def unpin(job: str, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
+async def unpin(job: JobWithPlace, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
     """Let later saves of the job remove the checkpoint. Refused while a version of a model names it."""
     created = await checkpoint_operations.create(context.store, job, OperationRequest("unpin", position), key, actor)
     context.wake_dispatcher()

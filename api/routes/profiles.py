@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Request
 from ...service.orders import rank_profiles
 from ...service.schemas.profile import Profile, ProfileRequest, Profiles
 from ..http import request_body
-from ..http.dependencies import Actor, In, Key
+from ..http.dependencies import Actor, In
+from ..http.job_ids import OrderKey
 from ..http.problems import describe
 from ..spec_document import parse
 
@@ -37,7 +38,7 @@ _BODY = request_body.described(["ProfileRequest"], {"ten seconds": {"rank": 3, "
     ),
     openapi_extra={"requestBody": _BODY},
 )
-async def profile(job: str, request: Request, context: In, actor: Actor, key: Key = None) -> Profile:
+async def profile(job: str, request: Request, context: In, actor: Actor, key: OrderKey) -> Profile:
     """Take the stacks of a rank's Python processes, or sample them. The event `profile` reports the end, and names the file."""
     form = request_body.format_of(request)
     body = request_body.validated(ProfileRequest, parse(await request_body.read(request), form))

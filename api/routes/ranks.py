@@ -9,6 +9,7 @@ from ...service.queries import resources as formulas
 from ...service.schemas.rank import RankMetricsPage
 from ...service.schemas.resource import ResourceReport
 from ..http.dependencies import In
+from ..http.job_ids import require_job_id_with
 from ..http.problems import describe
 
 router = APIRouter(tags=["telemetry"])
@@ -23,10 +24,14 @@ router = APIRouter(tags=["telemetry"])
 async def ranks(
     job: str,
     context: In,
-    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only samples before this position.")] = None,
+    before: Annotated[
+        int | None,
+        Query(ge=1, lt=2**53, description="Only samples before this position. Needs the job's id, not its name."),
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> RankMetricsPage:
     """Step time, busy time, wait time and memory of each rank every few seconds, newest first. A response has at most 300 kB."""
+    require_job_id_with(before, job)
     return await service.samples(context.store, job, before=before, limit=limit)
 
 

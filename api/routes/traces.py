@@ -10,7 +10,8 @@ from ...service.queries import trace_download
 from ...service.queries import traces as trace_reading
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ...workers.messages.trace_request import MOST_STEPS, TRACED_RANKS
-from ..http.dependencies import Actor, In, Key
+from ..http.dependencies import Actor, In
+from ..http.job_ids import OrderKey
 from ..http.problems import describe
 
 router = APIRouter(tags=["telemetry"])
@@ -49,8 +50,8 @@ async def trace(
     job: str,
     context: In,
     actor: Actor,
+    key: OrderKey,
     steps: Annotated[int, Query(ge=1, le=MOST_STEPS, description="Number of consecutive steps.")] = 3,
-    key: Key = None,
 ) -> Trace:
     """Record the next steps of every rank, on one clock. The event `trace_finished` reports the end, or why the trace failed."""
     created = await step_traces.create(context.store, job, steps, key, actor)

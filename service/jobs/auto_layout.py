@@ -231,6 +231,9 @@ def _gpu(waiting: queue.Waiting, cluster: Nodes) -> GpuModel:
     models = [model for several in known for model in several]
     if not models or not all(known):
         message = "What memory and speed the cluster's GPUs have is not known, so no layout can be chosen for them."
-        remedy = "Name their model in resources.gpu, such as H100, or write the layout that `shardyard advise --gpu MODEL` shows."
+        remedy = (
+            "Name their model in resources.gpu, such as H100, or write the layout that `shardyard advise SPEC --world N --gpu MODEL` "
+            "shows for a known model of similar memory."
+        )
         raise InvalidSpec(message, field=_FIELD, remedy=remedy)
     return min(models, key=lambda model: model.memory_mib)

@@ -40,6 +40,8 @@ _REMOVALS: Final = 100
 #: Calls to storage at once, and seconds until one has failed: the check of a complete archive reads up to 2 GiB.
 AT_ONCE: Final = 16
 LIMIT_S: Final = 600.0
+#: Seconds for the look at which files of an archive are there.
+LOOK_S: Final = 10.0
 _UPLOAD: Final = "Submit the job with the command line or the Python client: they upload the folder."
 
 
@@ -71,7 +73,7 @@ def address(settings: Settings, archive_id: str) -> str:
 
 
 async def begin(store: Store, storage: CodeStorage, wanted: CodeManifest, actor: str) -> CodeArchive:
-    """Begin or continue the upload of an archive. Raises InvalidCode, CodeStorageFailed."""
+    """Begin or continue the upload of an archive. Raises CodeNotFound, InvalidCode, CodeStorageFailed."""
     manifest = Manifest(**wanted.model_dump() | {"parts": tuple(wanted.parts)})
     try:
         manifest.check()
@@ -80,7 +82,7 @@ async def begin(store: Store, storage: CodeStorage, wanted: CodeManifest, actor:
     values = {"digest": manifest.digest, "manifest": json.loads(json_codec.dumps(manifest)), "actor": actor}
     async with store.write() as tx:
         row = await rows.begin(tx, {"id": new_id("code", time.time()), **values})
-    return await _after_a_part(store, storage, row)
+    return await _after_a_part(store, storage, await _without_lost(store, storage, row))
 
 
 async def put_part(store: Store, storage: CodeStorage, digest: str, number: int, stored: bytes) -> CodeArchive:
@@ -140,6 +142,30 @@ async def remove_unused(store: Store, storage: CodeStorage) -> None:
         unused = await rows.discard_unused(tx, UNUSED_S, _REMOVALS)
     for archive_id in unused:
         await _remove(store, storage, archive_id)
+
+
+async def _without_lost(store: Store, storage: CodeStorage, row: RowMapping) -> RowMapping:
+    """The archive's row. If storage lacks files that the database has, such as after a change of the storage, they are missing again.
+
+    Its id stays: once they are uploaded again, the jobs that name it find them. Raises CodeNotFound.
+    """
+    async with store.read() as tx:
+        recorded = await rows.parts_of(tx, row["id"])  # before the look: parts that arrive meanwhile are not lost
+    if not recorded:
+        return row
+    where = address(storage.settings, row["id"])
+    try:
+        async with asyncio.timeout(LOOK_S):
+            there = await storage.do(lambda: shared_folder_at(where).files())
+    except OSError as error:  # says nothing of what is there
+        log.warning("the files of archive %s of code could not be listed: %s", row["id"], error)
+        return row
+    lost = {number for number in recorded if part_name(number) not in there}
+    if not lost and (row["state"] == "uploading" or code_archive.MANIFEST in there):
+        return row
+    log.warning("storage lacks files of archive %s of code: it is uploaded again", row["id"])
+    async with store.write() as tx:
+        return await rows.reopen(tx, row["id"], row["state"], lost) or await _existing(tx, row["digest"])
 
 
 async def _after_a_part(store: Store, storage: CodeStorage, row: RowMapping) -> CodeArchive:

@@ -86,7 +86,7 @@ def on_one_rank(train: TrainSpec) -> TrainSpec:
 def on_its_layout(train: TrainSpec, checked: Checked) -> Checked:
     """What is `checked` of a spec, on the layout that was chosen afterwards. The model's numbers are known then."""
     assert checked.architecture is not None
-    return Checked(train.check_facts(facts_of(checked.architecture)), (), checked.architecture)
+    return Checked(_batch(train, facts_of(checked.architecture)), (), checked.architecture)
 
 
 def check_layout(train: TrainSpec, vocab: int | None, unseen: bool = False) -> Checked:
@@ -97,9 +97,15 @@ def check_layout(train: TrainSpec, vocab: int | None, unseen: bool = False) -> C
         facts = ModelFacts(None, None, None, None) if unseen else train.facts(vocab or 256)
         known = train.model.vocab or vocab
         architecture = None if unseen or known is None else train.architecture(known)
-        return Checked(train.check_facts(facts), elastic_layouts.elastic_layouts(train, facts), architecture)
+        return Checked(_batch(train, facts), elastic_layouts.elastic_layouts(train, facts), architecture)
     except Refusal as error:
         raise InvalidLayout(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
+
+
+def _batch(train: TrainSpec, facts: ModelFacts) -> Batch:
+    """The batch size calculation. Raises Refusal."""
+    train.check_compiled(facts)
+    return train.check_facts(facts)
 
 
 def _check_vocab(train: TrainSpec, tokens: int) -> None:

@@ -65,7 +65,7 @@ async def create(
 def refuse_unless_running(job: RowMapping, what: str) -> None:
     """Raises JobNotRunning, which says `what` is possible in running jobs only."""
     if job["state"] != State.RUNNING:
-        remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
+        remedy = "Try again once it is running." if job["finished_at"] is None else "Submit it again."
         raise JobNotRunning(f"{job['id']} is {job['state']}; {what}.", field="job", remedy=remedy)
 
 

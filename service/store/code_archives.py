@@ -1,10 +1,11 @@
 """SQL of the tables `code_archives` and `code_parts`.
 
 An archive is `uploading` until all of its parts are there, then `complete`, until no job has named it for a while: then it is
-`removing`, and a new upload of the same content makes a new row. `id` is also the name of its folder in storage.
+`removing`, and a new upload of the same content makes a new row. If storage loses files of a complete one, it is `uploading` again.
+`id` is also the name of its folder in storage.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import delete, exists, select, update
@@ -49,6 +50,16 @@ async def parts_of(tx: AsyncConnection, archive_id: str) -> set[int]:
 async def complete(tx: AsyncConnection, archive_id: str) -> None:
     mine = (archives.c.id == archive_id, archives.c.state == "uploading")
     await tx.execute(update(archives).where(*mine).values(state="complete"))
+
+
+async def reopen(tx: AsyncConnection, archive_id: str, state: str, lost: Collection[int]) -> RowMapping | None:
+    """Parts of an archive that is in this state are lost: it is `uploading` again. None if it is in another state by now."""
+    mine = (archives.c.id == archive_id, archives.c.state == state)
+    statement = update(archives).where(*mine).values(state="uploading").returning(archives)
+    row: RowMapping | None = (await tx.execute(statement)).mappings().first()
+    if row is not None:
+        await tx.execute(delete(parts).where(parts.c.archive_id == archive_id, parts.c.number.in_(lost)))
+    return row
 
 
 async def use(tx: AsyncConnection, archive_id: str) -> bool:

@@ -7,14 +7,28 @@ record replaces it, at a new position, so that live readers receive it.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Integer, cast, func, literal, select, union_all
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Integer,
+    Select,
+    case,
+    cast,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+    union_all,
+)
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .dialect import insert
 from .jobs import take_positions
 from .program_tables import metric_series
-from .tables import checkpoints, steps
+from .rollups import WIDTHS, place
+from .tables import checkpoints, rollups, steps
 
 _KEY = ("job_id", "step")
 
@@ -65,26 +79,67 @@ async def mean_loss(tx: AsyncConnection, job_id: str, low: int, high: int) -> fl
 
 
 async def extremes(tx: AsyncConnection, job_id: str, low: int, high: int, buckets: int) -> Sequence[RowMapping]:
-    """For each of `buckets` equal ranges of steps the records of lowest and highest loss; and the first and last of all.
+    """For each of at most `buckets` equal ranges of steps the records of lowest and highest loss; and the first and last of all.
 
-    Every bucket is two bounded walks along the primary key inside the database, so that a million steps are neither sent nor sorted.
+    The work is done inside the database, so that a million steps are neither sent nor sorted. A wide range consists of whole roll-ups: of
+    their extremes the best one is looked up in the steps. Only the first and the last range, which may be cut, are read step by step.
     """
-    width = -(-(high - low + 1) // buckets)
-    bucket = select(literal(low).label("start")).cte("bucket", recursive=True)
-    bucket = bucket.union_all(select(bucket.c.start + width).where(bucket.c.start + width <= high))
-
-    def pick(*order: Any) -> Any:
-        inside = steps.c.step.between(bucket.c.start, bucket.c.start + (width - 1))
-        lowest = select(steps.c.step).where(steps.c.job_id == job_id, inside, steps.c.loss.is_not(None))
-        best = lowest.order_by(*order, steps.c.step).limit(1).correlate(bucket).scalar_subquery()
-        return select(best).select_from(bucket)
-
-    picks = union_all(
-        pick(steps.c.loss), pick(steps.c.loss.desc()), select(literal(low)), select(cast(literal(high), Integer))
-    )
-    chosen = {int(step) for step in (await tx.execute(picks)).scalars() if step is not None}
+    first, width, levels = ranges_of(low, high, buckets)
+    start = select(literal(first).label("start")).cte("bucket", recursive=True)
+    start = start.union_all(select(start.c.start + width).where(start.c.start + width <= high))
+    begin, last = start.c.start, start.c.start + (width - 1)
+    cut = or_(begin <= low, last >= high)
+    ends = (case((begin < low, low), else_=begin).label("first"), case((last > high, high), else_=last).label("last"))
+    by_step = select(*ends).where(cut if levels else true()).cte("by_step")
+    by_level = select(*ends).where(~cut).cte("by_level")
+    picks = [select(literal(low)), select(cast(literal(high), Integer))]
+    for end in ("low", "high"):
+        picks.append(_best_steps(job_id, by_step, end))
+        if levels:
+            inner = by_level
+            for level in levels:
+                inner = _best_rollups(job_id, inner, level, end)
+            picks.append(_best_steps(job_id, inner, end))
+    chosen = {int(step) for step in (await tx.execute(union_all(*picks))).scalars() if step is not None}
     statement = select(steps).where(steps.c.job_id == job_id, steps.c.step.in_(chosen))
     return (await tx.execute(statement.order_by(steps.c.step))).mappings().all()
+
+
+def ranges_of(low: int, high: int, buckets: int) -> tuple[int, int, Sequence[int]]:
+    """At most `buckets` equal ranges that contain steps `low` to `high`: the first one's first step, and the steps of each.
+
+    Third: the widths of the roll-ups that a range consists of, widest first. A range has at least four, as its width is rounded up.
+    """
+    width = -(-(high - low + 1) // buckets)
+    levels = [level for level in reversed(WIDTHS) if level * 4 <= width]
+    if not levels:
+        return low, width, ()
+    first = place(low, levels[0]) * levels[0] + 1
+    return first, -(-(high - first + 1) // (buckets * levels[0])) * levels[0], levels
+
+
+def _best_steps(job_id: str, ranges: CTE, end: str) -> Select[*tuple[Any, ...]]:
+    """Of each range the step with the lowest or the highest loss, the first one if several have it; null without a loss."""
+    inside = (steps.c.job_id == job_id, steps.c.step.between(ranges.c.first, ranges.c.last))
+    return _best(ranges, steps.c.step, steps.c.loss, end, inside)
+
+
+def _best_rollups(job_id: str, ranges: CTE, width: int, end: str) -> CTE:
+    """The same of roll-ups, as the ranges of their steps. Computed once, because both ends of a range depend on it."""
+    number = rollups.c.bucket
+    inside = number.between((ranges.c.first - 1) // literal(width), (ranges.c.last - 1) // literal(width))
+    mine = (rollups.c.job_id == job_id, rollups.c.width == width, inside)
+    best = _best(ranges, number, rollups.c[f"loss_{end}"], end, mine).cte(f"{end}_{width}").prefix_with("MATERIALIZED")
+    one = best.c.best
+    return select((one * width + 1).label("first"), ((one + 1) * width).label("last")).cte(f"{end}_{width}_steps")
+
+
+def _best(
+    ranges: CTE, number: ColumnElement[int], loss: ColumnElement[float], end: str, inside: Sequence[ColumnElement[bool]]
+) -> Select[*tuple[Any, ...]]:
+    order = loss.desc() if end == "high" else loss
+    best = select(number).where(*inside, loss.is_not(None)).order_by(order, number).limit(1)
+    return select(best.correlate(ranges).scalar_subquery().label("best")).select_from(ranges)
 
 
 async def furthest(tx: AsyncConnection, job_id: str) -> int:

@@ -16,6 +16,8 @@ from .points import Point, points
 _CHECKED: Final = 100
 #: Keys of a spec that cannot vary.
 _FIXED: Final = ("name", "apiVersion", "sweep")
+#: The checkpoint that all trials continue, whose job is kept until the sweep ends.
+_RESUMED: Final = ("resume_from", "train.resume_from")
 #: The most characters of a job's name, and of those of it that a trial's job has before its number.
 _NAME: Final = 63 - len("-999")
 #: The most characters of the values of all trials, which are stored with them and read as a whole.
@@ -58,6 +60,9 @@ def read_request(document: dict[str, Any], sweep: Sweep) -> SweepRequest:
         if path.split(".")[0].split("[")[0] in _FIXED:
             remedy = "Name another key of the job's spec; each trial's job gets a name of its own."
             raise Refusal(f"sweep.parameters.{path}", f"{path} cannot vary.", remedy)
+        if path in _RESUMED:
+            message = f"{path} cannot vary: all trials of a sweep continue one checkpoint."
+            raise Refusal(f"sweep.parameters.{path}", message, "Submit a sweep for each checkpoint.")
     labels = {path.removeprefix("labels.") for path in sweep.parameters if path.startswith("labels.")}
     given = spec.get("labels")
     if isinstance(given, dict) and len({*given, *labels} - {SWEEP_LABEL, TRIAL_LABEL}) > MOST_LABELS - 2:

@@ -19,7 +19,7 @@ their number, or by the second dimension if there are fewer than ranks to hold t
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,7 +30,6 @@ from torch.distributed.tensor import DTensor, Shard
 from ..activation_memory.state_file import StateFile
 from ..comm_overlap import Overlap
 from ..layout import Refusal
-from ..memory_options import splits_backward
 from ..mesh import GROUPS, REPLICA, Mesh
 from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, ties, with_elements
 from ..precision import Precision
@@ -74,7 +73,7 @@ class FullyShard:
         whole = parameters(parts, mesh)
         uncut = {p.name for p in whole if not _can_be_cut(p.value)}
         dims = {p.name: _dim(p.value, _parts(p.replicas, mesh)) for p in whole}
-        self._communication = ShardCommunication(mesh, overlap, precision.mixed)
+        self._communication = ShardCommunication(mesh, overlap)
         self._sums = self._communication.sums
         self._disk = None if place.file is None else ShardsOnDisk(place.file)
         self._sharded: list[FSDPModule] = []
@@ -83,7 +82,7 @@ class FullyShard:
                 self._sharded.append(_shard(module, mesh, precision, fill, place, self._communication))
                 if self._disk is not None:
                     self._disk.keep(self._sharded[-1])
-        self._wide = WideSums(self._sharded) if precision.mixed and splits_backward(mesh.layout) else None
+        self._wide = WideSums(self._sharded) if precision.mixed and mesh.size("pipeline") > 1 else None
         for part in parts:
             _prefetch(part, overlap.prefetch)
         now = _now(whole, parts)
@@ -110,9 +109,12 @@ class FullyShard:
         if self._wide is not None:
             self._wide.collect()
 
-    def finishing(self, values: Collection[nn.Parameter]) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Does nothing: torch reduces a stage's gradients when its last backward pass has run."""
-        return nullcontext()
+    @contextmanager
+    def finishing(self, values: Collection[nn.Parameter]) -> Iterator[None]:
+        """Torch reduces a stage's gradients when its last backward pass, which runs inside, has run."""
+        yield
+        if self._wide is not None:
+            self._wide.complete(values)
 
     def reduce(self) -> None:
         if self._disk is not None:

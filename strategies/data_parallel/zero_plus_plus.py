@@ -159,12 +159,10 @@ class GradientReduceScatter(Allocate):
 class ShardCommunication:
     """What the modules that `fully_shard` shards send by: torch's messages, gloo's, or ZeRO++'s."""
 
-    def __init__(self, mesh: Mesh, overlap: Overlap, mixed: bool) -> None:
+    def __init__(self, mesh: Mesh, overlap: Overlap) -> None:
         # With sharding groups, torch all-reduces between groups as soon as a group has its own sum.
         self.sums = SumsInTransit(overlap.prefetch, at_once=bool(mesh.hybrid))
         self._mesh = mesh
-        # Beside sums over a pipeline's micro-batches, which have the master's dtype, torch refuses zeros of the compute dtype.
-        self._adds_zeros = not (mixed and mesh.size("pipeline") > 1)
         self._gathers: list[WeightGather] = []
 
     def set_on(self, module: FSDPModule, sizes: Sequence[int], trained: Sequence[int]) -> None:
@@ -176,8 +174,8 @@ class ShardCommunication:
         elif on_cpu:
             module.set_custom_all_gather(cast(Any, GlooAllGather()))
         quantised = given is not None and given.gradients is not None
-        # So that a message always has the same parts, whatever a rank's tokens have used.
-        module.set_reduce_scatter_unused_params(quantised or self._adds_zeros, recurse=False)
+        # So that a message always has the same parts, whatever a rank's tokens have used; see also `fsdp_sums.py`.
+        module.set_reduce_scatter_unused_params(True, recurse=False)
         if quantised:
             reduction = QuantizedReduction(self._mesh, trained)
             module.set_custom_reduce_scatter(cast(Any, GradientReduceScatter(reduction, self.sums)))

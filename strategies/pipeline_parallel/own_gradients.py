@@ -2,7 +2,7 @@
 
 Torch's pass for weights stores the tensors that autograd returns, and adds the next micro-batch's to them in place. Two weights that are
 added up get one tensor, and a weight that is added to a hidden state that of the state, which may be on its way to the stage before.
-A whole backward pass copies these (`AccumulateGrad`).
+An einsum returns a permuted tensor, and a sum one element that stands for all. A whole backward pass copies these (`AccumulateGrad`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +25,9 @@ def own_gradients(part: nn.Module, groups: Sequence[Mapping[str, Any]] | None) -
         if weight.grad is None:
             continue
         storage = _storage(weight.grad)
-        if id(storage) in seen:
-            weight.grad = weight.grad.clone()
+        # The optimizer's fused steps take gradients as they lie in memory, as they do weights, which are contiguous.
+        if id(storage) in seen or not _own(weight.grad).is_contiguous():
+            weight.grad = weight.grad.clone(memory_format=torch.contiguous_format)
         else:
             used.append(storage)
             seen.add(id(storage))
@@ -38,5 +39,8 @@ def _given(group: Mapping[str, Any]) -> Iterable[torch.Tensor]:
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
-    own = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return own.untyped_storage()
+    return _own(tensor).untyped_storage()
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -65,7 +65,7 @@ class DeepSeek(nn.Module):
         g = s * picked  # (14)
         g = g / g.sum(-1, keepdim=True)  # (13)
         self.loads[layer].update(chosen.flatten().tolist())
-        self.losses.append(self.sequence_loss(s, picked))
+        self.losses.append(self.sequence_loss(s))
         self.losses.append(logits.exp().sum(-1).log().square().mean() * self.numbers["z_loss"])
         stacks = [self.value(f"{name}.experts.{part}") for part in ("gate", "up", "down")]
         out = sum(g[..., i, None] * swiglu(u, *(stack[i] for stack in stacks)) for i in range(experts))
@@ -75,9 +75,10 @@ class DeepSeek(nn.Module):
             out = out + swiglu(u, gate[own], up[own], down[:, own])
         return out
 
-    def sequence_loss(self, s: Tensor, picked: Tensor) -> Tensor:
-        """(17) to (20), the mean over sequences."""
-        f = picked.mean(1) * self.numbers["experts"] / self.numbers["top_k"]
+    def sequence_loss(self, s: Tensor) -> Tensor:
+        """(17) to (20), the mean over sequences. The biases are not in it."""
+        best = s.argsort(-1, descending=True)[..., : self.numbers["top_k"]]
+        f = torch.zeros_like(s).scatter(-1, best, 1.0).mean(1) * self.numbers["experts"] / self.numbers["top_k"]  # (18)
         p = (s / s.sum(-1, keepdim=True)).mean(1)
         return self.numbers["balance_loss"] * (f * p).sum(-1).mean()
 

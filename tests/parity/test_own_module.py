@@ -196,14 +196,15 @@ class Ending(Staged):
 
 
 class Permuted(nn.Module):
-    """Without a residual, so that the gradient of its input has the strides of a permuted one."""
+    """Without a residual, so that the gradient of its input has the strides of a permuted one, and so has that of a weight."""
 
     def __init__(self, width):
         super().__init__()
-        self.conv = nn.Conv1d(width, width, 1)
+        self.conv, self.mix = nn.Conv1d(width, width, 1), nn.Parameter(torch.randn(width, width) / 3)
 
     def forward(self, x, tokens):
-        return self.conv(x.transpose(1, 2)).transpose(1, 2).contiguous()
+        x = self.conv(x.transpose(1, 2)).transpose(1, 2).contiguous()
+        return torch.tanh(torch.einsum("bsd,ed->bse", x, self.mix))
 
 
 class Permuting(Staged):
@@ -225,6 +226,15 @@ class Finished(Staged):
         for name, block in self.blocks.items():
             x = block(self.ln_f(x) if self.twice and name == "3" else x, tokens)
         return (x, tokens) if self.head is None else self.head(self.ln_f(x))
+
+
+class Choosing(Staged):
+    """Its last block uses one of two layers for each sequence, by its tokens; a parameter on every stage has no part in the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleDict({**{str(n): Part(8, 0.0) for n in range(3)}, "3": Either((5, 5))})
+        self.unused = nn.Parameter(torch.ones(5, 2))
 
 
 class Added(nn.Module):
@@ -487,12 +497,12 @@ def test_an_error_in_a_stage_is_reported_as_it_was_raised(
         train(spec, root)
 
 
-@pytest.mark.parametrize("schedule", ["zb-h1", "zbv"])
-def test_stages_send_gradients_of_any_strides(
-    schedule: str, own: Make, root: Path, make_spec: Make, one_process: Make
+@pytest.mark.parametrize(("schedule", "pipeline"), [("zb-h1", HALVES), ("zbv", 2)], ids=["zb-h1", "zbv"])
+def test_gradients_may_have_any_strides_in_a_split_backward_pass(
+    schedule: str, pipeline: Any, own: Make, root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    """A schedule that splits the backward pass sends what the gradient of the inputs alone is."""
-    spec = make_spec({"pipeline": 2, "schedule": schedule, "micro_batch": 2}, model=own("Permuting"))
+    """The gradient of the inputs alone is sent as it is, and the optimizer gets that of the weights."""
+    spec = make_spec({"pipeline": pipeline, "schedule": schedule, "micro_batch": 2}, model=own("Permuting"))
     found, expected = train(spec, root), one_process(spec)
     assert_same(found, expected)
 
@@ -712,6 +722,23 @@ def test_layers_that_one_rank_alone_uses_and_a_block_that_is_called_twice_equal_
     spec = make_spec(layout, model=own("chosen", widths=list(widths)), overlap={"bucket_mb": 0.001})
     found, expected = train(spec, root), one_process(spec)
     assert_same(found, expected)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("schedule", "given", "rtol"),
+    [("1f1b", None, 1e-6), ("zb-h1", None, 1e-6), ("1f1b", {"gradients": "int8"}, 1e-3)],
+    ids=["1f1b", "zb-h1", "quantised"],
+)
+def test_layers_that_one_rank_alone_uses_add_up_under_a_pipeline_in_16_bits(
+    schedule: str, given: Any, rtol: float, own: Make, root: Path, make_spec: Make
+) -> None:
+    """Torch refuses its own zeros, which have 16 bits, beside sums over micro-batches."""
+    changes = {"optimizer": {"name": "sgd", "lr": 1.0}, "schedule": {}, "global_batch": 4, "precision": "bf16"}
+    layout = {"pipeline": HALVES, "data": 2, "micro_batch": 1, "schedule": schedule}
+    layouts = ({**layout, "zero": 3, "zero_plus_plus": given}, {**layout, "zero": 1})
+    found, expected = (train(make_spec(one, model=own("Choosing"), **changes), root) for one in layouts)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=rtol)
 
 
 def test_torchs_styles_keep_weights_tied_and_frozen(own: Make, root: Path, make_spec: Make, one_process: Make) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shardyard.strategies.cost.memory import state_bytes
 from shardyard.workers.spec import TrainSpec
 
 ROOT = Path(__file__).parents[2]
@@ -51,3 +52,22 @@ def test_a_spec_line_is_accepted(row: str) -> None:
 
 def test_most_rows_have_a_spec_line() -> None:
     assert len(SPECS) > 20
+
+
+def written_bytes(formula: str, ranks: int) -> float:
+    """A formula such as 2Ψ + 16Ψ/N, for one parameter; what follows a semicolon is beside the state."""
+    terms = re.findall(r"(\d+)Ψ(/\w+)?", formula.partition(";")[0])
+    return sum(int(factor) / (ranks if divided else 1) for factor, divided in terms)
+
+
+@pytest.mark.parametrize("row", ["A1", "A4", "A5", "A6", "A7"])
+def test_the_memory_of_zero_is_that_of_the_memory_plan(row: str) -> None:
+    (memory,) = [one["memory"] for one in ROWS if one["row"] == row]
+    assert written_bytes(memory, 4) == state_bytes(SPECS[row]["layout"].get("zero", 0), 1, 4)
+
+
+def test_the_design_page_has_the_same_memory_of_zero() -> None:
+    page = (ROOT / "docs" / "design" / "parallel-data.md").read_text()
+    found = re.findall(r"^\| ZeRO-(\d)[^|]*\|[^|]*\|[^|]*\|([^|]*)\|$", page, re.MULTILINE)
+    assert [stage for stage, _ in found] == ["0", "1", "2", "3"]
+    assert [written_bytes(memory, 4) for _, memory in found] == [state_bytes(stage, 1, 4) for stage in range(4)]

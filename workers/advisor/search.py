@@ -110,7 +110,8 @@ class Question:
         return self.train.model_copy(update={"layout": layout, "recompute": recompute, "offload": offload})
 
     def setting(self, train: TrainSpec) -> Setting:
-        """The inputs of the formulas for `train`. Raises `Refusal`."""
+        """The inputs of the formulas for `train`. Raises `Refusal`, as a submission does."""
+        train.check_compiled(facts_of(self.architecture))
         return planned_setting(train, self.architecture, self.hardware.device, self.capability)
 
 

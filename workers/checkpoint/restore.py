@@ -3,7 +3,8 @@
 A corrupt checkpoint is reported and skipped, never used in part. A corrupt one that the user named is an error, as another one is not
 what the user asked for. Storage that does not answer is not damage: it is retried for a while, and until then nothing is decided. A
 checkpoint that cannot be read even then is skipped, and not noted as corrupt. If no other one is valid, the restore fails. One that a save
-removes meanwhile, such as that of a gang that was cut off, is not corrupt either: a newer one is there, so they are listed again.
+removes while it is verified or read, such as that of a gang that was cut off, is not corrupt either: a newer one is there, so they are
+listed again.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from ...strategies.param_shard import ParamShard
 from ..ready_ranks import wait_for_all
 from ..storage.errors import StorageError, StorageUnreachable, StorageUnreadable
 from ..storage.folder import Folder
-from .errors import CheckpointCorrupt, CheckpointError
+from .errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError
 from .manifest import Manifest, read
 from .reader import load_into
 from .resumed import chosen, note_chosen
@@ -68,15 +69,41 @@ def restore(
     `beat` is called for each block and part that is read, before each retry, and while other ranks read their shares. Raises
     `CheckpointError`, `StorageError`, and what `accept` raises.
     """
-    found = _found(root, resume, warn, beat)
+    skipped: list[tuple[Folder, Skipped]] = []
+    retries, read_retries = _Retries(warn, beat), partial(_Retries, _once(warn), beat)
+    load = partial(_load_together, shards, accept, read_retries, beat)
+    # On all ranks alike, as its outcome is.
+    found = listed_again(lambda: load(_own(root, resume, skipped, retries)), BACKOFF_S, beat)
+    return found if found is not None or resume is None else load(_resumed(root, resume, retries))
+
+
+def _load_together(
+    shards: Sequence[ParamShard],
+    accept: Accept,
+    retries: Callable[[], "_Retries"],
+    beat: Callable[[], None],
+    found: Restored | None,
+) -> Restored | None:
+    """Fill `shards` from what was `found`, if anything was, and return that. Collective.
+
+    Raises `CheckpointAbsent`, on all ranks, if one of them finds the checkpoint removed.
+    """
     if found is None:
         return None
     if "program" in found.manifest.training:
         raise CheckpointError(f"{found.path} holds a program's own files; resume a training job's checkpoint.")
     accept(found.manifest.training, found.own)
-    warn = _once(warn)
-    load_into(found.path, found.manifest, shards, beat, lambda read: _Retries(warn, beat).of(read))
+    removed: CheckpointAbsent | None = None
+    try:
+        load_into(found.path, found.manifest, shards, beat, lambda read: retries().of(read))
+    except CheckpointAbsent as error:
+        removed = error
     wait_for_all("restored", beat)
+    findings: list[CheckpointAbsent | None] = [removed] * dist.get_world_size()
+    dist.all_gather_object(findings, removed)
+    for finding in findings:
+        if finding is not None:
+            raise finding
     return found
 
 
@@ -116,7 +143,7 @@ class _Retries:
     """Repeats requests while the storage does not answer. All that it is asked for share the pauses of `BACKOFF_S`."""
 
     def __init__(self, warn: Warn, beat: Callable[[], None]) -> None:
-        self._warn, self._beat = warn, beat
+        self.warn, self.beat = warn, beat
         self._left = list(BACKOFF_S)
 
     def of(self, request: Callable[[], T]) -> T:
@@ -128,17 +155,16 @@ class _Retries:
                 if not (error.passing and self._left):
                     raise
                 if len(self._left) == len(BACKOFF_S):
-                    self._warn(error.code, f"{error}; trying again for {sum(BACKOFF_S):.0f} s.")
+                    self.warn(error.code, f"{error}; trying again for {sum(BACKOFF_S):.0f} s.")
             time.sleep(self._left.pop(0))
-            self._beat()
+            self.beat()
 
 
-def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], None]) -> Restored | None:
-    """A valid checkpoint, of which no tensor is read yet."""
-    skipped: list[tuple[Folder, Skipped]] = []
-    retries = _Retries(warn, beat)
-    # On all ranks alike, as its outcome is.
-    found = listed_again(lambda: _newest_valid(root, skipped, retries, beat), BACKOFF_S, beat)
+def _own(
+    root: Folder, resume: Folder | None, skipped: list[tuple[Folder, Skipped]], retries: _Retries
+) -> Restored | None:
+    """The job's newest valid checkpoint, of which no tensor is read yet. Raises `CheckpointAbsent`, `StorageError`."""
+    found = _newest_valid(root, skipped, retries)
     unread = next(((path, error) for path, error in skipped if isinstance(error, StorageUnreadable)), None)
     if found is None and unread is not None:
         remedy = "repair the storage, or remove this folder to train without it"
@@ -147,13 +173,16 @@ def _found(root: Folder, resume: Folder | None, warn: Warn, beat: Callable[[], N
         )
     instead = str(found[0]) if found else str(resume) if resume else "the start"
     for path, error in skipped:
-        warn(error.code, f"{_why(path, error)}; training continues from {instead}.", step_of(path))
-    if found is None and resume is not None:
-        (path,) = retries.of(lambda: _as_first_rank_sees(resume, lambda: [chosen(root, resume)]))
-        manifest = retries.of(lambda: verify_together(path, beat))
-        _note(partial(note_chosen, root, resume), path)
-        return Restored(path, manifest, own=False)
+        retries.warn(error.code, f"{_why(path, error)}; training continues from {instead}.", step_of(path))
     return None if found is None else Restored(*found, own=True)
+
+
+def _resumed(root: Folder, resume: Folder, retries: _Retries) -> Restored:
+    """The valid checkpoint with which the job begins, of which no tensor is read yet."""
+    (path,) = retries.of(lambda: _as_first_rank_sees(resume, lambda: [chosen(root, resume)]))
+    manifest = retries.of(lambda: verify_together(path, retries.beat))
+    _note(partial(note_chosen, root, resume), path)
+    return Restored(path, manifest, own=False)
 
 
 def _why(path: Folder, error: Skipped) -> str:
@@ -163,7 +192,7 @@ def _why(path: Folder, error: Skipped) -> str:
 
 
 def _newest_valid(
-    root: Folder, skipped: list[tuple[Folder, Skipped]], retries: _Retries, beat: Callable[[], None]
+    root: Folder, skipped: list[tuple[Folder, Skipped]], retries: _Retries
 ) -> tuple[Folder, Manifest] | None:
     """The newest checkpoint whose files are all valid. Newer ones are added to `skipped`; corrupt ones are noted in the storage.
 
@@ -173,7 +202,7 @@ def _newest_valid(
         if path in [known for known, _ in skipped]:
             continue
         try:
-            found = path, retries.of(partial(verify_together, path, beat))
+            found = path, retries.of(partial(verify_together, path, retries.beat))
         except CheckpointCorrupt as error:
             skipped.append((path, error))
             _note(note_corrupt, path)

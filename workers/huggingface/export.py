@@ -4,6 +4,7 @@ The folder appears whole or not at all (`Folder.filled`): everything is written 
 bucket, `config.json` comes last, and before that everything lies in a local folder for temporary files.
 """
 
+import contextlib
 import errno
 import json
 import platform
@@ -231,15 +232,17 @@ def _tokenizer_of(training: Mapping[str, Any]) -> tuple[FileTokenizer | None, st
     named, digest = training.get("tokenizer"), (training.get("data") or {}).get("tokenizer")
     if named in (None, "bytes"):
         return None, None
-    path = Path(str(named)).expanduser()
-    path = path / "tokenizer.json" if path.is_dir() else path
+    path = Path(str(named))
+    with contextlib.suppress(OSError, RuntimeError):  # a folder that this user may not enter, a home that is not here
+        path = path.expanduser()
+        path = path / "tokenizer.json" if path.is_dir() else path
     try:
         found = FileTokenizer(path, lambda: digest)
         if found.digest == (digest or found.digest):
             return found, None
         problem = "has changed since the training"
-    except DataError:
-        problem = "cannot be read" if path.exists() else "does not exist"
+    except DataError as error:
+        problem = "does not exist" if isinstance(error.__cause__, FileNotFoundError) else "cannot be read"
     where = f"{path} {problem} on {platform.node()}"
     return None, f"{where}: the export has no tokenizer. Put that of the training there, and export again."
 

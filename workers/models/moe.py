@@ -156,12 +156,14 @@ class Mixture(nn.Module):
         out = self._mix(x.flatten(0, 1), routing, most_rows).view_as(x)
         if self.shared_experts is not None:
             out = out + self.shared_experts(x)
+        # Biases are in no loss: its counts are those of the highest affinities (2412.19437, equation 18).
+        best = routing.chosen if self.expert_bias is None else scores.topk(self.arch.top_k, dim=-1).indices
         if documents is None:
-            balance = balance_loss(scores, routing.chosen, self.over_sequence, self.sequence_ranks)
+            balance = balance_loss(scores, best, self.over_sequence, self.sequence_ranks)
             z = z_loss(logits)
             tokens = z.new_full((), logits.shape[:2].numel())
         else:
-            balance = balance_loss_within(scores, routing.chosen, documents, self.over_sequence)
+            balance = balance_loss_within(scores, best, documents, self.over_sequence)
             z = z_loss_within(logits, documents)
             tokens = documents.counting.sum()
         if not torch.is_grad_enabled():

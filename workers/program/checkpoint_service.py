@@ -214,12 +214,19 @@ class CheckpointService:
         self._emit(event.kind, to_json(event))
 
     def _with_room(self, step: int, write: Callable[[], T]) -> T:
-        """The result of a write for a step. If the disk is full, what other saves have left is removed for one more try."""
+        """The result of a write for a step. If the disk is full, what other saves have left is removed for one more try.
+
+        All ranks write to the same storage, so one of them removes it.
+        """
+        meeting = self._start.meeting
+
+        def make() -> bool:
+            return make_room(self._root(), step, meeting.edition(), meeting.is_over)
+
         try:
             return tried(write)
         except OSError as error:
-            meeting = self._start.meeting
-            if not (is_full(error) and make_room(self._root(), step, meeting.edition(), meeting.is_over)):
+            if not (is_full(error) and meeting.has_room(step, make)):
                 raise
         return tried(write)
 

@@ -1,7 +1,7 @@
 """Checkpoints of a program that runs outside a job, in a local folder, in the same format as in a job.
 
-Ranks that save together meet in a file below the folder, under a lock that the kernel drops with its process. One launcher has started
-them, on one machine. What a process resumes from is copied to a folder of its own, which ends with it; the next `resume`, or the end of a
+Ranks that save together meet in a file below the folder, under a lock that the kernel drops with its process. They are of one start, on
+one machine. What a process resumes from is copied to a folder of its own, which ends with it; the next `resume`, or the end of a
 local run, removes those of killed processes.
 """
 
@@ -39,6 +39,8 @@ from .report_socket import LOCAL
 
 #: As many as a job keeps by default.
 KEEP: Final = 2
+#: Variables by which the ranks of a start find each other. A port, and the id that torchrun gives, may be those of an earlier start.
+_SHARED: Final = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 #: How the names of folders with copies begin.
 _COPIES: Final = "shardyard-resumed-"
 
@@ -71,7 +73,7 @@ def _save(folder: Path, request: dict[str, Any], handles: list[int]) -> dict[str
 
 
 def _gathered(folder: Path, step: int, part: Part) -> list[Part] | None:
-    """The parts of all ranks, if this is the last. Those of ranks that another launcher started do not count, or this one before."""
+    """The parts of all ranks, if this is the last. Those of another start of the ranks do not count."""
     run, began = _run(), _began()
     file = folder / f".parts-{step}.json"
     known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
@@ -88,23 +90,24 @@ def _gathered(folder: Path, step: int, part: Part) -> list[Part] | None:
 
 
 def _is_over_several_nodes() -> bool:
-    """Whether a launcher on each of several nodes has started the ranks: their parents differ, and no rank would find the others' parts."""
+    """Whether the ranks are on several nodes, whose clocks differ: none would know which parts are of this start."""
     world = _number("WORLD_SIZE", 1)
     return LOCAL not in os.environ and _number("LOCAL_WORLD_SIZE", world) < world
 
 
 def _run() -> str:
-    """A name of the launcher's start that has started this rank."""
+    """A name of the start of the ranks, the same on all."""
     # A launcher may start each rank by a shell, so that their parents differ.
-    return f"{os.environ.get(LOCAL) or _parent()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    shared = "-".join(os.environ[name] for name in _SHARED if os.environ.get(name))
+    return f"{os.environ.get(LOCAL) or shared or _parent()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
 
 def _began() -> float:
-    """When this process started, in seconds since the boot; 0 where the run's name says which start of its ranks it is of.
+    """When this process started, in seconds since the boot; 0 where the run's name is never used again.
 
-    A script or a notebook may start ranks again and again, and stays their parent. Ranks that train together save when all have started.
+    A script or a notebook may start ranks again and again, with the same port. Ranks that train together save when all have started.
     """
-    if LOCAL not in os.environ and "TORCHELASTIC_RESTART_COUNT" not in os.environ:
+    if LOCAL not in os.environ:
         with contextlib.suppress(OSError):  # a system without /proc
             return (started_at(os.getpid()) or 0) / TICKS
     return 0.0

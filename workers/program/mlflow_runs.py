@@ -158,8 +158,10 @@ class MlflowRuns:
         name = name[:MOST_KEY] or f"run-{self._made}"
         given = name if name.isprintable() and len(name) <= _MOST_PREFIX else f"run-{self._made}"
         prefix = f"{given}/" if self._made > 1 else ""
-        if any(other.prefix == prefix for other in self._runs.values()):
-            prefix = f"{given}-{self._made}/"
+        taken, count = {one.prefix for one in self._runs.values()}, self._made
+        while prefix in taken:
+            prefix = f"{given}-{count}/"
+            count += 1
         if len(self._runs) >= MOST_KEPT:
             ended = (one.id for one in self._runs.values() if one.ended_ms is not None)
             gone = self._runs.pop(next(ended, next(iter(self._runs))))

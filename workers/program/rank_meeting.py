@@ -1,10 +1,11 @@
 """What the ranks of one generation agree on about checkpoints, through the store that rank 0's trainer process holds.
 
-Rules that it keeps: a step is saved by one rank, or by all; the last of all makes it complete; all ranks continue from the same
-checkpoint, which the first that asks picks. A new generation has a new store, so nothing of an older one counts. Nor does what ranks
-agreed on before their launcher started them again: its count of restarts is in all keys.
+Rules that it keeps: a step is saved by one rank, or by all; the last of all makes it complete; on a full disk one rank makes
+room for all; all continue from the same checkpoint, which the first that asks picks. A new generation has a new store, so nothing of an
+older one counts. Nor does what ranks agreed on before their launcher started them again: its count of restarts is in all keys.
 """
 
+import contextlib
 import json
 import secrets
 import time
@@ -24,6 +25,10 @@ Vote = Literal["valid", "corrupt", "unread", "removed"]
 
 _PICKING: Final = "picking"
 _FAILED: Final = "failed"
+#: A rank makes room, and what came of it.
+_MAKING: Final = "making"
+_MADE: Final = "made"
+_NOTHING: Final = "nothing"
 _WORKER: Final = "shardyard/ray-train/{}/{}".format
 
 
@@ -51,6 +56,7 @@ class RankMeeting:
         self.rank, self.world = rank, world
         self.is_to_stop = is_to_stop
         self._keys = f"shardyard/{restarts}"
+        self._begun: int | None = None  # the step that this rank has begun last, of those that all save
         self._failed: Counter[int | None] = (
             Counter()
         )  # choices that have failed, by trainer: as many on all ranks that have asked as often
@@ -64,26 +70,56 @@ class RankMeeting:
         mine = "all" if every else f"rank {self.rank}"
         found = self._store.compare_set(f"{self._keys}/saves/{step}", "", mine).decode()
         if found == mine:
-            self._store.set(f"{self._keys}/saving/{self.rank}", str(step))
+            self._begin(step, every)
             return
         other = "another rank with ranks='all'" if found == "all" else found
         remedy = "Call it on one rank only, or on all with ranks='all'."
         how = "with ranks='all'" if every else "alone"
         raise CheckpointMismatch(f"rank {self.rank} saves step {step} {how}, which {other} saves, too. {remedy}")
 
+    def _begin(self, step: int, every: bool) -> None:
+        """Note that this rank has begun a step. The last of all notes that all have: to ask each would take `world` requests."""
+        self._store.set(f"{self._keys}/begun/rank {self.rank}", str(step))
+        if every and step != self._begun:
+            self._begun, count = step, f"{self._keys}/begun/{step}"
+            if self._store.add(count, 1) == self.world:
+                self._store.delete_key(count)
+                self._store.set(f"{self._keys}/begun/all", str(step))
+
+    def _newest(self, savers: str) -> str:
+        """The newest step that `savers` have begun: all, or one rank. Empty if there is none."""
+        return self._store.compare_set(f"{self._keys}/begun/{savers}", "", "").decode()
+
     def edition(self) -> str:
         """A mark of this start of the ranks, the same on all: it is in the names of the files that they save."""
         return self._store.compare_set(f"{self._keys}/edition", "", secrets.token_hex(4)).decode()
 
     def is_over(self, step: int) -> bool:
-        """Whether no rank of this start goes on with a save of this step: all that save it have begun a later one, or none has begun it.
+        """Whether no rank of this start goes on with a save of this step: the rank that saves it has begun a later one, or all have begun
+        the same later one, or none has begun it.
 
         A save of all may wait for the part of a rank that has not begun one yet.
         """
-        saves = self._store.compare_set(f"{self._keys}/saves/{step}", "", "").decode()
-        ranks = range(self.world) if saves == "all" else [int(saves.removeprefix("rank "))] if saves else []
-        begun = [self._store.compare_set(f"{self._keys}/saving/{rank}", "", "").decode() for rank in ranks]
-        return all(newest and int(newest) > step for newest in begun)
+        savers = self._store.compare_set(f"{self._keys}/saves/{step}", "", "").decode()
+        newest = self._newest(savers) if savers else ""
+        return not savers or (newest != "" and int(newest) > step)
+
+    def has_room(self, step: int, make: Callable[[], bool]) -> bool:
+        """Whether a write for `step` is to be tried once more: what `make` returns, which the first rank that asks calls. Others wait.
+
+        It is called again once all ranks have begun another step, as more saves are over then. Raises EndRequested, and what `make` raises.
+        """
+        key, mine = f"{self._keys}/room/{step}/{self._newest('all')}", f"{_MAKING} {self.rank}"
+        if self._store.compare_set(key, "", mine).decode() == mine:
+            made = False
+            try:
+                made = make()
+            finally:
+                self._store.set(key, _MADE if made else _NOTHING)
+            return made
+        with contextlib.suppress(CheckpointError):  # what does not end has perhaps made some
+            self._wait(lambda: not self._store.get(key).decode().startswith(_MAKING), "room")
+        return self._store.get(key).decode() != _NOTHING
 
     def gather(self, step: int, part: str) -> list[str] | None:
         """Publish this rank's part of a step that all save. The last rank gets the parts of all; the others None."""

@@ -128,16 +128,27 @@ def _of_project(path: Path, document: dict[str, Any]) -> list[str]:
     """The dependencies of a project that are not optional. Raises EnvironmentNotBuilt, also where they are in other files."""
     try:
         for name, source in document.get("tool", {}).get("uv", {}).get("sources", {}).items():
-            if any({"path", "workspace"} & one.keys() for one in (source if isinstance(source, list) else [source])):
-                raise EnvironmentNotBuilt(f"{path.name} names a folder for {name} in tool.uv.sources, and {_REMEDY}")
+            if any(map(_is_local, source if isinstance(source, list) else [source])):
+                raise EnvironmentNotBuilt(
+                    f"{path.name} names a local path for {name} in tool.uv.sources, and {_REMEDY}"
+                )
         if "dependencies" in document.get("project", {}).get("dynamic", []) or not (
             "project" in document or "poetry" in document.get("tool", {})
         ):
             why = f"the dependencies of {path.name} are in other files of the code, and jobs share environments"
             raise EnvironmentNotBuilt(f"{why}: name the file that has them in env.python, or use uv.lock")
-        return [str(one) for one in document.get("project", {}).get("dependencies", [])]
+        dependencies = [str(one).strip() for one in document.get("project", {}).get("dependencies", [])]
     except (AttributeError, TypeError) as error:
         raise EnvironmentNotBuilt(f"{path.name} cannot be read: {error}") from None
+    for one in dependencies:
+        refuse_local(path, one)
+    return dependencies
+
+
+def _is_local(source: dict[str, Any]) -> bool:
+    """Whether a package's source in `tool.uv.sources` is on this machine."""
+    addresses = [source.get(kind, "") for kind in ("url", "git")]
+    return bool({"path", "workspace"} & source.keys()) or any(one.startswith("file:") for one in addresses)
 
 
 def _refuse_folders(path: Path, settings: Any) -> None:

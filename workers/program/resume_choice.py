@@ -76,7 +76,10 @@ class ResumeChoice:
                     with contextlib.suppress(OSError):
                         note_valid(path)
                 return saved
-            if not choice["every"] or not choice["own"]:  # the other ranks, if any, may have it
+            if not choice["every"]:  # the other ranks may have it
+                raise _final(fault, path)
+            if not choice["own"]:
+                self._meeting.give_up(self._trainer)
                 raise _final(fault, path)
             if vote == "removed":
                 raise CheckpointAbsent(f"{path} was removed, to make room; call resume() again.")

@@ -128,11 +128,12 @@ class ReplicaStore:
                 return False
             fd = shared_memory.oldest(fds)
             shared_memory.empty(fd)
-            shared_memory.reserve(fd, chunk.header.size)
             self._open[chunk.rank] = (fd, chunk.header, chunk.start)
         fd, header, filled = self._open.get(chunk.rank, (-1, chunk.header, -1))
         if (header, filled) != (chunk.header, chunk.start):
             raise Stale(f"rank {chunk.rank} continues a copy that it has not begun")
+        # Memory for this chunk alone: that of a whole segment may take longer than `CHUNK_S`, and others need the lock.
+        shared_memory.reserve(fd, chunk.start + len(chunk.data))
         os.pwrite(fd, chunk.data, chunk.start)
         self._open[chunk.rank] = (fd, header, filled + len(chunk.data))
         if chunk.last:

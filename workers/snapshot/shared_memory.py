@@ -97,8 +97,9 @@ def seal(fd: int, header: Header) -> None:
 
 def reserve(fd: int, size: int) -> None:
     """Give the segment at least `size` bytes of real memory. Raises OSError if there is not enough."""
-    if os.fstat(fd).st_size < size:
-        os.posix_fallocate(fd, 0, size)
+    held = os.fstat(fd).st_size
+    if held < size:
+        os.posix_fallocate(fd, held, size - held)
 
 
 def allocated(fd: int) -> int:

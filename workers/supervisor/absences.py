@@ -41,9 +41,9 @@ class Absences:
     def find(self) -> None:
         """After the supervisor's own death: the ranks that were gone before, or that a predecessor has ended because they hung."""
         gang = self.gang
-        for member in gang.members:
+        for member in [gang.members[rank] for rank in gang.spec.dispensable]:
             known = member.done or member.absence is not None
-            if member.rank in gang.spec.dispensable and member.exited and not (known or gang.failures):
+            if member.exited and not (known or gang.failures):
                 member.absence = Failure("rank_lost", member.rank, "it was lost before the supervisor was", member.node)
                 gang.pump.leave(gang.members, member.rank)
                 gang.watch.progress.began()

@@ -121,7 +121,7 @@ class EventPump:
         from ray.exceptions import RayError
 
         try:
-            await self.journal.settled()
+            await _settled(self.journal, member)
             if start is not None:
                 await self._start(member, start)
             while not member.exited:
@@ -137,7 +137,7 @@ class EventPump:
                     for event in turn:
                         yield self._handlers.get(event["kind"], self._take_fact)(members, member, event)
                     # The next pull acknowledges these events. If all are steps, their write to the journal may wait for others.
-                    await self.journal.settled(GATHER_S if _only_steps(turn) else 0.0)
+                    await _settled(self.journal, member, GATHER_S if _only_steps(turn) else 0.0)
         except (RayError, TimeoutError) as error:
             yield RankLost(f"the rank's actor is lost: {brief(error)}")
 
@@ -305,6 +305,15 @@ def _take_ray_start(pump: EventPump, members: Sequence[Member], _: Member, event
 
 def _take_end(_: Sequence[Member], __: Member, event: Event) -> PumpedEvent:
     return PumpedEvent(event["seq"], done=event["kind"] == "done", stopped=event["kind"] == "stopped")
+
+
+async def _settled(journal: Journal, member: Member, gather_s: float = 0.0) -> None:
+    """As the journal's `settled`. Meanwhile no event is taken from the rank."""
+    member.writing = True
+    try:
+        await journal.settled(gather_s)
+    finally:
+        member.writing = False
 
 
 async def _keep_lease(member: Member) -> None:

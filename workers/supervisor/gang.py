@@ -38,9 +38,10 @@ class Gang:
         self.stopping = state.stopping
         self.generation, self.restore, self.distrusted = state.generation, state.restore, state.distrusted
         self.repair = state.repair  # the newest one
-        self.failures: list[Failure] = state.failures  # of this generation
+        self.failures: list[Failure] = state.failures  # of this generation, without redundant ones
         self.budget = RepairBudget.from_state(spec.max_repairs, state.budget)
         self.members = [Member.from_state(rank) for rank in state.ranks]
+        self._undone = 0  # a rank that was not done when it was last looked at
         self.ended = asyncio.Event()  # this generation, by a failure, a stop, or because all are done
         self.merger = EventMerger(spool, spec.world_size)
         self.merger.resume(state.merger)
@@ -86,12 +87,18 @@ class Gang:
 
     @property
     def all_done(self) -> bool:
-        return bool(self.members) and all(member.done for member in self.members)
+        # Asked for at the end of each rank. The one that was not done the last time comes first: else n ends are n² looks.
+        for _ in self.members:
+            if not self.members[self._undone].done:
+                return False
+            self._undone = (self._undone + 1) % len(self.members)
+        return bool(self.members)
 
     @property
     def absences(self) -> list[Failure]:
         """Why ranks are gone without which the others train on. Their incidents are emitted."""
-        return [member.absence for member in self.members if member.absence is not None]
+        workers = self.members[: self.spec.own_clocks]
+        return [member.absence for member in workers if member.absence is not None]
 
     @property
     def awaits_return(self) -> bool:

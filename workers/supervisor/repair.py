@@ -20,7 +20,7 @@ from .gang import Gang
 from .gang_state import Repair
 from .hang_watchdog import after_abort, hang
 from .node_loss import lost_nodes
-from .policies.failures import Failure, brief
+from .policies.failures import Failure, brief, is_redundant
 from .policies.repair_budget import NOT_FROM_MEMORY
 from .ranks.handles import REST_S, TRAINER_END_S
 from .ranks.members import Member, call_each
@@ -163,7 +163,8 @@ class Generations:
             self.fail(taken.failure)
         if taken.exited and not (taken.failure or member.done) and self.gang.phase == "training":
             self.absences.find()  # a predecessor may have ended it
-        if (taken.done or taken.exited) and (self.gang.all_done or self.gang.awaits_return):
+        ends = (taken.done or taken.exited) and not self.gang.ended.is_set()
+        if ends and (self.gang.all_done or self.gang.awaits_return):
             self.gang.ended.set()
 
     def lose(self, member: Member, message: str) -> None:
@@ -176,7 +177,8 @@ class Generations:
     def fail(self, failure: Failure) -> None:
         """Record a failure that may be the cause of the generation's end, unless the others train on without its rank."""
         accepted = self.absences.accepts(failure)
-        if not accepted:
+        # Of thousands of ranks that lose their connections, all tracebacks would be in every write of the journal.
+        if not (accepted or is_redundant(failure, self.gang.failures)):
             self.gang.failures.append(failure)
         if not accepted or self.gang.awaits_return:
             self.gang.ended.set()

@@ -19,8 +19,9 @@ from ... import spec_file
 from ...errors import InvalidParameter
 from ...gpu_argument import gpu_model
 from ...http.validation_errors import read_training_spec
+from ...spec_overrides import with_overrides
 from ..exit_codes import ExitCode
-from ..options import Json, SpecPath
+from ..options import Json, Overrides, SpecPath
 from ..terminal.screen import Screen, milliseconds, number, size
 from .dry_run import architecture_here, vocabulary_here
 
@@ -41,6 +42,7 @@ _COLUMNS: Final = (
 
 def advise(  # noqa: PLR0913, PLR0917 - an option each
     spec: SpecPath,
+    overrides: Overrides = None,
     world: Annotated[
         int | None, typer.Option("--world", min=1, max=advice.MOST_RANKS, help="Number of ranks. Default: the spec's.")
     ] = None,
@@ -74,7 +76,7 @@ def advise(  # noqa: PLR0913, PLR0917 - an option each
     json: Json = False,
 ) -> None:
     """Say which layouts of a number of ranks train a spec fastest, with their time and memory, by formulas."""
-    loaded = read_training_spec(spec_file.load(spec))
+    loaded = read_training_spec(with_overrides(spec_file.read(spec), overrides or []).document)
     given = Given(peak_tflops, mfu, intra_gbps, inter_gbps, per_node)
     asked = _question(loaded, world or advice.ranks_of(loaded), gpu, given, measure)
     found = advice.answered(replace(asked, top=top))

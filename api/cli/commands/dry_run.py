@@ -21,8 +21,9 @@ from ... import spec_file
 from ...errors import InvalidParameter
 from ...gpu_argument import gpu_model
 from ...http.validation_errors import read_training_spec
+from ...spec_overrides import with_overrides
 from ..exit_codes import ExitCode
-from ..options import Json, SpecPath
+from ..options import Json, Overrides, SpecPath
 from ..terminal.screen import Screen, number, size
 
 #: Host synchronisations and collectives that are listed.
@@ -31,6 +32,7 @@ _MOST_LINES = 20
 
 def dry_run(
     spec: SpecPath,
+    overrides: Overrides = None,
     world: Annotated[
         int | None,
         typer.Option("--world", min=1, help="Number of ranks; the data-parallel degree follows. Default: the spec's."),
@@ -47,7 +49,8 @@ def dry_run(
 ) -> None:
     """Say what one step of a spec needs on GPUs, without one: memory by phase and kind, host waits, collectives."""
     model = gpu_model(gpu, "--gpu")
-    train = _resized(read_training_spec(spec_file.load(spec)).train, world)
+    given = with_overrides(spec_file.read(spec), overrides or [])
+    train = _resized(read_training_spec(given.document).train, world)
     vocab = vocabulary_here(train)
     check_layout(train, vocab)
     ranks = _ranks(train.layout, rank_)

@@ -55,7 +55,7 @@ def incidents(
         raise typer.BadParameter("--after goes with the oldest first; with --newest use --before.")
     screen = Screen()
     with Client(url) as client:
-        page = client.incidents(job, after=after, newest=newest, before=before)
+        page = client.incidents(client.job(job).id, after=after, newest=newest, before=before)
     if json:
         screen.json(page)
         return

@@ -21,7 +21,7 @@ from ....service.policies.limits import ArtifactLimits
 from ....service.settings import Settings
 from ....service.spec import AnySpec, CommandSpec, JobSpec, SecretUse
 from ....workers.checkpoint import retention
-from ....workers.gpu_models import gpu_of_device
+from ....workers.gpu_models import GPU_MODELS, gpu_of_device
 from ....workers.host_memory import total_memory
 from ....workers.one_thread import ON_CPUS
 from ....workers.program.build_process import EnvironmentNotBuilt
@@ -95,7 +95,10 @@ def _devices(spec: JobSpec) -> Devices:
     name = torch.cuda.get_device_name(0)
     if (model := gpu_of_device(name)) is None:
         message = f"What memory and speed {name} has is not known, so no layout can be chosen for it."
-        remedy = "Write the layout that `shardyard advise SPEC --measure` shows."
+        memory = torch.cuda.get_device_properties(0).total_memory
+        near = min(GPU_MODELS, key=lambda one: abs(one.memory_bytes - memory))
+        asked = f'shardyard advise SPEC --world {world or found} --gpu "{near.name}" --measure'
+        remedy = f"Write the layout that `{asked}` shows: of the known models it has the most similar memory."
         raise InvalidParameter(message, field="train.layout", remedy=remedy)
     return Devices(model, found, found, host_memory=total_memory() or None)
 

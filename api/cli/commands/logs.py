@@ -104,7 +104,7 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
             elif searches:
                 _search(screen, client, job, emit, wanted, after, limit or _FOUND)
             elif around is not None:
-                page = client.logs(job, rank=rank, around=around, limit=limit or _AROUND)
+                page = client.logs(client.job(job).id, rank=rank, around=around, limit=limit or _AROUND)
                 _say_removed(screen, page.removed, since=around - 1)
                 _each(emit, page.lines)
             else:

@@ -179,6 +179,6 @@ def _newest(where: str) -> str:
     except StorageError as error:
         raise UnknownCheckpoint(str(error), field="CHECKPOINT", remedy="Try again when the storage answers.") from None
     if found is None:
-        remedy = "Read a job's newest checkpoint with: shardyard show JOB"
+        remedy = "List a job's checkpoints with: shardyard checkpoints JOB"
         raise UnknownCheckpoint(f"{where} holds no complete checkpoint.", field="CHECKPOINT", remedy=remedy)
     return found

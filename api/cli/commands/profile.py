@@ -2,7 +2,6 @@
 
 import tempfile
 import time
-import uuid
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -57,7 +56,7 @@ def profile(
     """Print the stacks of a running rank, or record what it runs into a file."""
     screen = Screen()
     with Client(url) as client:
-        asked = client.profile(job, rank=rank, kind=kind.value, seconds=seconds, idempotency_key=str(uuid.uuid4()))
+        asked = client.profile(job, rank=rank, kind=kind.value, seconds=seconds)
         if kind != ProfileKind.stacks:
             screen.say(f"Recording rank {rank} of {asked.job} for {seconds} s.")
         ended = _ended(client, asked)

@@ -26,7 +26,7 @@ def ranks(
     """Print each rank's last sample: its mesh coordinates, step, compute time, wait time and memory."""
     screen = Screen()
     with Client(url) as client:
-        page = client.ranks(job, before=before, limit=1)
+        page = client.ranks(client.job(job).id, before=before, limit=1)
         domains = {} if json else {node.id: node.domain for node in client.nodes() if node.domain}
     if json:
         screen.json(page)

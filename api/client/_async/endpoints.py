@@ -54,11 +54,11 @@ class AsyncEndpoints(AsyncMetricEndpoints):
     ) -> Fault:
         """Inject a fault, such as `kill-rank`, into a running job. The event `fault` reports the injection.
 
-        Raises `ApiError` `faults_disabled` if the server does not allow it. Repeating a call with the same key injects once.
+        Raises `ApiError` `faults_disabled` if the server does not allow it. Repeating a call with the same key, and the
+        job's id, injects once.
         """
-        return await self._send(
-            requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
-        )
+        job_id, wanted = await self._id_of(job, idempotency_key), {"delay_ms": delay_ms, "duration_s": duration_s}
+        return await self._send(requests.inject_fault(job_id, idempotency_key, kind=kind, rank=rank, **wanted))
 
     async def execute(
         self,
@@ -71,9 +71,11 @@ class AsyncEndpoints(AsyncMetricEndpoints):
     ) -> Exec:
         """Run a command beside a rank of a running job. Its output is the stream `exec` of the rank's log; the event `exec` ends it.
 
-        Raises `ApiError` `exec_disabled` if the server does not allow it, and `exec_open`. Repeating a call with the same key runs it once.
+        Raises `ApiError` `exec_disabled` if the server does not allow it, and `exec_open`. Repeating a call with the same key, and the
+        job's id, runs it once.
         """
-        return await self._send(requests.execute(job, idempotency_key, command, rank=rank, seconds=seconds))
+        job_id = await self._id_of(job, idempotency_key)
+        return await self._send(requests.execute(job_id, idempotency_key, command, rank=rank, seconds=seconds))
 
     async def execs(self, job: str, *, before: str | None = None, limit: int = 20) -> Execs:
         """Commands beside ranks that were requested before the command `before`, newest first."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ....service import ids
 from ....service.schemas.artifact import LoggedArtifacts
 from ....service.schemas.curve import Curves
 from ....service.schemas.logged_metric import JobLoggedValues, LoggedCurves, LoggedMetrics, LoggedNames
@@ -19,6 +20,13 @@ from .service_endpoints import AsyncServiceEndpoints
 
 class AsyncMetricEndpoints(AsyncServiceEndpoints):
     """Methods of one request each."""
+
+    async def _id_of(self, job: str, key: str | None) -> str:
+        """The id of the job that gets an order without a `key` of the caller's: a repeated request must not mean another job of its name.
+
+        Returns `job` as it is with a key, which the service takes with an id only.
+        """
+        return job if key or ids.parse("job", job) else (await self._send(requests.job(job))).id
 
     # Metrics
 
@@ -122,10 +130,11 @@ class AsyncMetricEndpoints(AsyncServiceEndpoints):
     ) -> Profile:
         """Profile a rank of a running job. The event `profile` reports the end, and `profiles` names the file.
 
-        Repeating a call with the same key takes one profile. Raises `ApiError` `job_not_running`, `profile_not_possible`,
-        `too_many_profiles`.
+        Repeating a call with the same key, and the job's id, takes one profile. Raises `ApiError` `job_not_running`,
+        `profile_not_possible`, `too_many_profiles`.
         """
-        return await self._send(requests.profile(job, idempotency_key, rank=rank, kind=kind, seconds=seconds))
+        job_id = await self._id_of(job, idempotency_key)
+        return await self._send(requests.profile(job_id, idempotency_key, rank=rank, kind=kind, seconds=seconds))
 
     async def profiles(self, job: str, *, before: str | None = None, limit: int = 20) -> Profiles:
         """Profiles that were requested before the profile `before`, newest first. `file` is for `download_artifact`."""
@@ -136,10 +145,10 @@ class AsyncMetricEndpoints(AsyncServiceEndpoints):
     async def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
         """Trace every rank of a running job during its next steps. The event `trace_finished` reports the end.
 
-        Repeating a call with the same key starts one trace. Raises `ApiError` `job_not_running`,
+        Repeating a call with the same key, and the job's id, starts one trace. Raises `ApiError` `job_not_running`,
         `trace_not_possible` (of a program), `trace_open`.
         """
-        return await self._send(requests.trace(job, steps, idempotency_key))
+        return await self._send(requests.trace(await self._id_of(job, idempotency_key), steps, idempotency_key))
 
     async def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
         """Traces that were requested before the trace `before`, newest first."""

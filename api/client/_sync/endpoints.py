@@ -55,11 +55,11 @@ class Endpoints(MetricEndpoints):
     ) -> Fault:
         """Inject a fault, such as `kill-rank`, into a running job. The event `fault` reports the injection.
 
-        Raises `ApiError` `faults_disabled` if the server does not allow it. Repeating a call with the same key injects once.
+        Raises `ApiError` `faults_disabled` if the server does not allow it. Repeating a call with the same key, and the
+        job's id, injects once.
         """
-        return self._send(
-            requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
-        )
+        job_id, wanted = self._id_of(job, idempotency_key), {"delay_ms": delay_ms, "duration_s": duration_s}
+        return self._send(requests.inject_fault(job_id, idempotency_key, kind=kind, rank=rank, **wanted))
 
     def execute(
         self,
@@ -72,9 +72,11 @@ class Endpoints(MetricEndpoints):
     ) -> Exec:
         """Run a command beside a rank of a running job. Its output is the stream `exec` of the rank's log; the event `exec` ends it.
 
-        Raises `ApiError` `exec_disabled` if the server does not allow it, and `exec_open`. Repeating a call with the same key runs it once.
+        Raises `ApiError` `exec_disabled` if the server does not allow it, and `exec_open`. Repeating a call with the same key, and the
+        job's id, runs it once.
         """
-        return self._send(requests.execute(job, idempotency_key, command, rank=rank, seconds=seconds))
+        job_id = self._id_of(job, idempotency_key)
+        return self._send(requests.execute(job_id, idempotency_key, command, rank=rank, seconds=seconds))
 
     def execs(self, job: str, *, before: str | None = None, limit: int = 20) -> Execs:
         """Commands beside ranks that were requested before the command `before`, newest first."""

@@ -1,6 +1,7 @@
 """A call that blocks keeps one turn, and no thread that others use."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,21 @@ async def test_what_blocks_is_given_up_and_keeps_its_turn(blocked: threading.Eve
             await calls.do(work)
     left = [thread for thread in threading.enumerate() if thread.name == "test"]
     assert len(left) == 1 and left[0].daemon
+
+
+async def test_a_thread_that_cannot_be_started_ends_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = BlockingCalls("test", 1, PATIENCE_S)
+    with monkeypatch.context() as full:
+
+        def start(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        full.setattr(threading.Thread, "start", start)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No thread can be started") as failed:
+                await calls.do(lambda: 1)
+            assert failed.value.errno == errno.EAGAIN and calls.waiting == 0
+    assert await calls.do(lambda: 2) == 2
 
 
 async def test_a_thread_of_its_own_waits_for_no_other_call(blocked: threading.Event) -> None:

@@ -91,7 +91,7 @@ def test_few_tokens_get_the_kernel_of_many() -> None:
     found, expected = (torch.zeros(20, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
     grad = torch.randn(2, 7, 3, dtype=torch.float64)
     with Counted():
-        _PaddedLookup.apply(tokens, found).backward(grad)  # type: ignore[no-untyped-call]
+        _PaddedLookup.apply(tokens, found, None).backward(grad)  # type: ignore[no-untyped-call]
     lookup(tokens, expected).backward(grad)
     assert found.grad is not None and expected.grad is not None
     torch.testing.assert_close(found.grad, expected.grad)
@@ -100,6 +100,29 @@ def test_few_tokens_get_the_kernel_of_many() -> None:
         table = torch.empty(20, 3, dtype=torch.bfloat16, device="cuda")
         kinds = [_kind(torch.empty(size), table) for size in (1, FEW, FEW + 1)]
         assert (kinds, _kind(torch.empty(1), table.float())) == ([_PaddedLookup, _PaddedLookup, None], None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_row_of_padding_has_no_gradient(dtype: torch.dtype) -> None:
+    found, expected = (kind(5, 3, padding_idx=-4) for kind in (Embedding, nn.Embedding))
+    found.load_state_dict(expected.state_dict())
+    for layer in (found.to(dtype), expected.to(dtype)):
+        layer(torch.tensor([[1, 1, 2]])).sum().backward()
+    assert found.weight.grad is not None and expected.weight.grad is not None
+    torch.testing.assert_close(found.weight.grad, expected.weight.grad)
+    assert not found.weight.grad[1].any() and found.weight.grad[2].all()
+
+
+def test_the_kernel_of_many_skips_padding_too() -> None:
+    table = torch.zeros(5, 3, dtype=torch.float64, requires_grad=True)
+    _PaddedLookup.apply(torch.tensor([1, 1, 2]), table, 1).sum().backward()  # type: ignore[no-untyped-call]
+    assert table.grad is not None and table.grad[2].all() and table.grad.sum() == 3
+
+
+@pytest.mark.parametrize("option", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}, {"sparse": True}], ids=str)
+def test_options_of_torch_that_would_be_ignored_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"Embedding has no {next(iter(option))}: leave it out"):
+        Embedding(5, 3, **option)
 
 
 @pytest.mark.gpu

@@ -14,6 +14,13 @@ def _spec(**changes: Any) -> TrainSpec:
     return TrainSpec.model_validate({"steps": 1, "global_batch": 16, **changes})
 
 
+def _check(**changes: Any) -> None:
+    """As a submission does."""
+    spec = _spec(**changes)
+    spec.check_compiled(spec.facts())
+    spec.check()
+
+
 @pytest.mark.parametrize(
     ("given", "mode", "every"),
     [
@@ -167,10 +174,10 @@ HALF_OF_TIED: dict[str, Any] = {"offload": {"optimizer": 0.5}, "model": {"tied":
 )
 def test_refusals_name_field_and_remedy(changes: Any, field: str, remedy: str, corrected: Any) -> None:
     with pytest.raises(Refusal) as caught:
-        _spec(**changes).check()
+        _check(**changes)
     assert caught.value.field == field
     assert remedy in caught.value.remedy
-    _spec(**{**changes, **corrected}).check()
+    _check(**{**changes, **corrected})
 
 
 @pytest.mark.parametrize(
@@ -186,6 +193,11 @@ def test_a_profile_measures_modules_as_they_run(changes: dict[str, Any]) -> None
     ids=str,
 )
 def test_selective_recompute_of_a_block_that_is_one_graph_is_compiled(changes: dict[str, Any]) -> None:
+    _check(compile=True, recompute="selective", **changes)
+
+
+@pytest.mark.parametrize("changes", IN_PARTS, ids=str)
+def test_ranks_train_a_spec_of_an_earlier_version_whose_blocks_are_not_compiled(changes: dict[str, Any]) -> None:
     _spec(compile=True, recompute="selective", **changes).check()
 
 

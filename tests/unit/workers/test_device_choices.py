@@ -129,10 +129,10 @@ def test_what_auto_decides_is_never_refused(schedule: str, device: DeviceFacts) 
 def test_auto_leaves_selective_recompute_uncompiled_where_it_would_be_refused(change: dict[str, Any]) -> None:
     given = spec(recompute="selective", **change)
     with pytest.raises(Refusal, match="between compiled parts"):
-        spec(recompute="selective", compile=True, **change).check()
+        spec(recompute="selective", compile=True, **change).check_compiled(given.facts())
     found = choices(given, given.facts(), HOPPER)
     assert found.train.compile is False
-    found.train.check()
+    found.train.check_compiled(given.facts())
 
 
 def test_experts_are_not_compiled() -> None:

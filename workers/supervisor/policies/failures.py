@@ -106,9 +106,22 @@ class Failure:
         """Whether the machines are to blame. A lost connection counts as a machine fault if no primary cause was reported."""
         return self.cause in REPAIRABLE or self.is_lost_connection
 
+    @property
+    def kind(self) -> tuple[bool, bool, bool]:
+        """What the choice of a root cause looks at."""
+        return self.secondary, self.is_lost_connection, self.is_abort
+
     def text(self) -> str:
         who = "" if self.rank is None else f"rank {self.rank}: "
         return who + self.message + (f"\n\n{self.traceback}" if self.traceback else "")
+
+
+def is_redundant(failure: Failure, known: Iterable[Failure]) -> bool:
+    """Whether a failure that follows the `known` ones can be no root cause, which is the first of its kind, nor show a lost node."""
+    # Its node may be gone, too, unless its trainer reported an error of its own.
+    if failure.rank is not None and failure.cause in REPAIRABLE and not failure.traceback:
+        return False
+    return any(not one.secondary or one.kind == failure.kind for one in known)
 
 
 def raised(event: FailedEvent, rank: int | None, node: str | None) -> Failure:
@@ -168,7 +181,8 @@ def ending(status: int | None) -> str:
 
 
 def _has_sign(text: str) -> bool:
-    return any(sign in text.lower() for sign in SECONDARY)
+    lower = text.lower()
+    return any(sign in lower for sign in SECONDARY)
 
 
 def _is_of_groups(text: str) -> bool:

@@ -32,6 +32,7 @@ class Member:
     stopped: bool = False  # it ended before its last step, on request
     pulled: int = 0  # number of the newest event taken from it
     news: int = field(default=0, repr=False)  # events of its trainer that were taken, since this supervisor began
+    writing: bool = field(default=False, repr=False)  # what was taken from it waits for a write of the journal
     step: int = 0  # the newest step that it reported
     reader: "asyncio.Task[None] | None" = field(default=None, repr=False)
     lost: bool = False  # its actor died
@@ -113,19 +114,25 @@ async def drain(
     """Wait for every rank's report of its trainer's exit, which is soon after a kill; returns those without.
 
     If there was news of one of these trainers within `timeout_s`, they have as long again, up to `most_s` in all, while `goes_on()`.
+    So they have if the journal needed all of that time for one write: it is the supervisor that is late then, and not the rank.
     """
     readers = {member.reader: member for member in members if member.reader}
     deadline = time.monotonic() + most_s
     late: set[asyncio.Task[None]] = set(readers)
     while late:
-        before = {reader: readers[reader].news for reader in late}
+        before = {reader: (readers[reader].news, readers[reader].pulled) for reader in late}
         _, late = await asyncio.wait(late, timeout=timeout_s)
         is_over = time.monotonic() >= deadline or not goes_on()
-        if is_over or all(readers[reader].news == before[reader] for reader in late):
+        if is_over or not any(_gets_on(readers[reader], *before[reader]) for reader in late):
             break
     for reader in late:
-        reader.cancel()
-    return [readers[reader] for reader in late]
+        reader.cancel()  # the rank's next one takes what this one has not taken
+    return [readers[reader] for reader in late if not readers[reader].exited]
+
+
+def _gets_on(member: Member, news: int, pulled: int) -> bool:
+    """Whether there is news of its trainer since these numbers, or one write of the journal goes on since then."""
+    return member.news != news or (member.writing and member.pulled == pulled)
 
 
 def nodes(members: Sequence[Member]) -> list[str]:

@@ -382,6 +382,8 @@ export interface paths {
         /**
          * Watch a job
          * @description Server-sent events from the job's start, or after a cursor, to its end. Each `id` is a cursor.
+         *
+         *     With a cursor the job must be given by its id: a name may mean another job by now.
          */
         readonly get: operations["watchJob"];
         readonly put?: never;
@@ -541,7 +543,7 @@ export interface paths {
         };
         /**
          * Read a job's logs
-         * @description Log lines in order, of one rank or of all. Request the following ones with `after=next`.
+         * @description Log lines in order, of one rank or of all. Request the following ones with `after=next`, and the job's id.
          */
         readonly get: operations["getLogs"];
         readonly put?: never;
@@ -11421,7 +11423,7 @@ export interface operations {
     readonly watchJob: {
         readonly parameters: {
             readonly query?: {
-                /** @description Cursor of the last event seen. */
+                /** @description Cursor of the last event seen. Needs the job's id, not its name. */
                 readonly after?: string | null;
                 /** @description Include `log` events, one per line. */
                 readonly logs?: boolean;
@@ -12144,12 +12146,12 @@ export interface operations {
             readonly query?: {
                 /** @description Only lines of this rank. */
                 readonly rank?: number | null;
-                /** @description Only lines after this position. */
+                /** @description Only lines after this position. Needs the job's id, not its name. */
                 readonly after?: number;
                 readonly limit?: number;
                 /** @description Return this many lines from the end of the log instead. */
                 readonly tail?: number | null;
-                /** @description Return lines around this position instead, half of `limit` before it. */
+                /** @description Return lines around this position instead, half of `limit` before it. Needs the job's id, not its name. */
                 readonly around?: number | null;
             };
             readonly header?: never;
@@ -12237,7 +12239,7 @@ export interface operations {
     readonly searchLogs: {
         readonly parameters: {
             readonly query?: {
-                /** @description Continue the scan after this position. */
+                /** @description Continue the scan after this position. Needs the job's id, not its name. */
                 readonly after?: number;
                 readonly limit?: number;
                 /** @description Text that a line must contain; case is ignored. */
@@ -12340,11 +12342,11 @@ export interface operations {
     readonly getIncidents: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only incidents after this position; ignored with `newest`. */
+                /** @description Only incidents after this position; ignored with `newest`. Needs the job's id, not its name. */
                 readonly after?: number;
                 /** @description Newest first instead of oldest first. */
                 readonly newest?: boolean;
-                /** @description With `newest`: only incidents before this position. */
+                /** @description With `newest`: only incidents before this position. Needs the job's id, not its name. */
                 readonly before?: number | null;
                 readonly limit?: number;
             };
@@ -12518,7 +12520,7 @@ export interface operations {
     readonly getStory: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only events before this position. */
+                /** @description Only events before this position. Needs the job's id, not its name. */
                 readonly before?: number | null;
                 readonly limit?: number;
             };
@@ -12692,7 +12694,7 @@ export interface operations {
     readonly getCheckpoints: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only checkpoints before this position. */
+                /** @description Only checkpoints before this position. Needs the job's id, not its name. */
                 readonly before?: number | null;
                 readonly limit?: number;
             };
@@ -13298,9 +13300,10 @@ export interface operations {
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
-                readonly job: string;
                 /** @description Position of the checkpoint in the job's history. */
                 readonly position: number;
+                /** @description Id of the job, not its name: a position is of one job. */
+                readonly job: string;
             };
             readonly cookie?: never;
         };
@@ -13400,9 +13403,10 @@ export interface operations {
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
-                readonly job: string;
                 /** @description Position of the checkpoint in the job's history. */
                 readonly position: number;
+                /** @description Id of the job, not its name: a position is of one job. */
+                readonly job: string;
             };
             readonly cookie?: never;
         };
@@ -13499,9 +13503,10 @@ export interface operations {
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
-                readonly job: string;
                 /** @description Position of the checkpoint in the job's history. */
                 readonly position: number;
+                /** @description Id of the job, not its name: a position is of one job. */
+                readonly job: string;
             };
             readonly cookie?: never;
         };
@@ -13598,9 +13603,10 @@ export interface operations {
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
-                readonly job: string;
                 /** @description Position of the checkpoint in the job's history. */
                 readonly position: number;
+                /** @description Id of the job, not its name: a position is of one job. */
+                readonly job: string;
             };
             readonly cookie?: never;
         };
@@ -14723,7 +14729,7 @@ export interface operations {
                 readonly steps?: number;
             };
             readonly header?: {
-                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. Needs the job's id, not its name. */
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
@@ -15286,7 +15292,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. Needs the job's id, not its name. */
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
@@ -15522,7 +15528,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. Needs the job's id, not its name. */
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
@@ -15660,7 +15666,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. Needs the job's id, not its name. */
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
@@ -16882,7 +16888,7 @@ export interface operations {
     readonly getRanks: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only samples before this position. */
+                /** @description Only samples before this position. Needs the job's id, not its name. */
                 readonly before?: number | null;
                 readonly limit?: number;
             };

@@ -1,4 +1,8 @@
-"""A capacity has its nodes by image. Those that were stored before count as nodes of the cluster's own image."""
+"""A capacity has its nodes by image. Those that were stored before count as nodes of the cluster's own image.
+
+Where nodes have an image, it is not known how many of those that were seen had it, and no later pass would correct that. Such a capacity is
+forgotten: the first pass stores what is there.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +17,11 @@ depends_on = None
 
 
 def upgrade() -> None:
+    tx = op.get_bind()
+    nodes = sa.table("nodes", sa.column("cluster", sa.String), sa.column("image", sa.String))
+    capacities = sa.table("capacities", sa.column("cluster", sa.String), sa.column("configured", sa.Boolean))
+    with_image = sa.select(nodes.c.cluster).where(nodes.c.image != "")
+    tx.execute(sa.delete(capacities).where(capacities.c.cluster.in_(with_image), ~capacities.c.configured))
     _change(lambda nodes: {"": nodes} if nodes else {})
 
 

@@ -46,6 +46,24 @@ async def test_a_job_that_is_not_there_has_no_history(api: httpx2.AsyncClient) -
     problem(await api.get("/v1/jobs/absent/incidents", params={"newest": True}), 404, "job_not_found")
 
 
+async def test_a_position_needs_the_jobs_id(api: httpx2.AsyncClient) -> None:
+    """A script that goes on with a position of an earlier job of the name would skip what the newest one did."""
+    job = (await api.post("/v1/jobs", json=SPEC)).json()
+    for about, params in (
+        ("incidents", {"after": 1}),
+        ("incidents", {"newest": True, "before": 2}),
+        ("history", {"before": 2}),
+        ("checkpoints", {"before": 2}),
+        ("ranks", {"before": 2}),
+    ):
+        [error] = problem(await api.get(f"/v1/jobs/{job['name']}/{about}", params=params), 422, "invalid_request")[
+            "errors"
+        ]
+        assert error["field"] == "job" and "GET /v1/jobs/NAME" in error["remedy"]
+        assert (await api.get(f"/v1/jobs/{job['id']}/{about}", params=params)).status_code == 200
+        assert (await api.get(f"/v1/jobs/{job['name']}/{about}")).status_code == 200
+
+
 async def test_the_server_says_what_it_allows(api: httpx2.AsyncClient, settings: Settings) -> None:
     assert (await api.get("/v1/server")).json() == {
         "version": __version__,

@@ -1,4 +1,6 @@
-"""Log lines over HTTP: a search, and the lines around a hit."""
+"""Log lines over HTTP: a search, and the lines around a hit. And the stream of events, which has them too."""
+
+import pytest
 
 from shardyard.api.client import Client
 
@@ -30,3 +32,26 @@ def test_logs_are_searched_and_shown_about_a_hit(plane: Plane, client: Client) -
     assert refused["errors"][0]["field"] == "text" and "unexpected )" in refused["detail"]
     for params in ({"stream": "stdin"}, {"level": "loud"}, {"text": "x" * 256}, {"limit": 501}):
         assert ask("GET", f"{url}/search", params=params).status_code == 422
+
+
+def test_a_place_in_a_log_needs_the_jobs_id(plane: Plane, client: Client) -> None:
+    job = client.submit(SPEC)
+    Gang(plane, job.id).log(0, 0, *(f"line {n}" for n in range(4)))
+    for path, params in (("logs", {"after": 1}), ("logs", {"around": 1}), ("logs/search", {"after": 1})):
+        refused = problem(ask("GET", f"{plane.url}/v1/jobs/{job.name}/{path}", params=params), 422, "invalid_request")
+        assert refused["errors"][0]["field"] == "job" and "GET /v1/jobs/NAME" in refused["errors"][0]["remedy"]
+        assert ask("GET", f"{plane.url}/v1/jobs/{job.id}/{path}", params=params).json()["lines"]
+    assert ask("GET", f"{plane.url}/v1/jobs/{job.name}/logs", params={"after": 0}).json()["lines"]
+
+
+@pytest.mark.parametrize("cursor", ["1.0.0", "0.0.0.1"])
+def test_a_cursor_of_events_needs_the_jobs_id(plane: Plane, client: Client, cursor: str) -> None:
+    """A browser sends it again after a lost connection: the name may mean another job by then."""
+    job = client.submit(SPEC)
+    client.cancel(job.id)
+    url = f"{plane.url}/v1/jobs"
+    for given in ({"params": {"after": cursor}}, {"headers": {"Last-Event-ID": cursor}}):
+        refused = problem(ask("GET", f"{url}/{job.name}/events", **given), 422, "invalid_request")
+        assert refused["errors"][0]["field"] == "job" and refused["errors"][0]["remedy"]
+        assert "event: end" in ask("GET", f"{url}/{job.id}/events", **given).text
+    assert "event: end" in ask("GET", f"{url}/{job.name}/events", params={"after": "0.0.0"}).text

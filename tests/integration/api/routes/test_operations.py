@@ -60,7 +60,7 @@ def test_an_operation_is_asked_for_once_and_read_until_it_ends(job: str, plane: 
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "field"),
     [
-        ("POST", "/absent/checkpoints/1/verify", 404, "job_not_found", None),
+        ("POST", f"/job-{'0' * 26}/checkpoints/1/verify", 404, "job_not_found", None),
         ("POST", "/{job}/checkpoints/1/verify", 404, "checkpoint_not_found", "position"),
         ("POST", "/{job}/checkpoints/99/export", 404, "checkpoint_not_found", "position"),
         ("POST", "/{job}/checkpoints/0/export", 422, "invalid_request", "position"),
@@ -75,6 +75,32 @@ def test_refusals(job: str, plane: Plane, method: str, path: str, status: int, c
     answer: Any = ask(method, f"{plane.url}/v1/jobs{path.format(job=job)}")
     [error, *_] = problem(answer, status, code)["errors"]
     assert error["field"] == field and error["message"] and error["remedy"]
+
+
+def test_a_position_and_a_key_need_the_jobs_id(job: str, plane: Plane, client: Client) -> None:
+    """The newest job of a name may be another one when the request arrives, or is sent again."""
+    [checkpoint] = client.checkpoints(job).items
+    name = client.job(job).name
+    what = {
+        **{f"checkpoints/{checkpoint.position}/{kind}": None for kind in ("verify", "export", "pin", "unpin")},
+        "trace": None,
+        "execs": {"rank": 0, "command": ["true"]},
+        "profiles": {"rank": 0},
+        "faults": {"kind": "kill-rank", "rank": 0},
+    }
+    for path, body in what.items():
+        answer = ask("POST", f"{plane.url}/v1/jobs/{name}/{path}", json=body, headers={"Idempotency-Key": "mine"})
+        [error] = problem(answer, 422, "invalid_request")["errors"]
+        assert error["field"] == "job" and "GET /v1/jobs/NAME" in error["remedy"]
+    assert client.operations(job).items == []
+
+
+def test_the_clients_give_an_order_the_jobs_id(job: str, client: Client) -> None:
+    """Their requests have a key, and are sent again if no answer comes."""
+    sent: list[str] = []
+    client._http.event_hooks["request"].append(lambda request: sent.append(request.url.path))
+    assert client.trace(client.job(job).name).job == job
+    assert [path for path in sent if path.endswith("/trace")] == [f"/v1/jobs/{job}/trace"]
 
 
 @pytest.fixture

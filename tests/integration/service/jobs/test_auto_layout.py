@@ -130,7 +130,8 @@ async def test_gpus_of_a_model_that_is_known_are_counted_with_its_memory(store: 
     await known(store, {**H100, "gpu_model": "RTX-9090"})
     with pytest.raises(InvalidSpec) as unknown:
         await preview.preview(store, settings, open_job(**large), SpecFiles())
-    assert "resources.gpu" in (unknown.value.remedy or "")
+    remedy = unknown.value.remedy or ""
+    assert "resources.gpu" in remedy and "`shardyard advise SPEC --world N --gpu MODEL`" in remedy
     on_cpus = open_job({"device": "cpu"})
     assert "CPU" in ((await preview.preview(store, settings, on_cpus, SpecFiles())).layout_choice or "")
 

@@ -23,9 +23,11 @@ from shardyard.service.schemas.code import CodeArchive, CodeManifest
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
+from shardyard.service.store import code_archives as rows
 from shardyard.service.store.engine import Store
-from shardyard.workers.code_archive import MANIFEST, PART_BYTES, deflated, manifest_of
+from shardyard.workers.code_archive import MANIFEST, PART_BYTES, deflated, manifest_of, part_name
 from shardyard.workers.storage import s3_bucket, s3_folder
+from shardyard.workers.storage.errors import StorageUnreachable
 from shardyard.workers.storage.local_folder import LocalFolder
 
 Archive = tuple[CodeManifest, Callable[[int], bytes]]
@@ -65,6 +67,15 @@ async def submit(store: Store, settings: Settings, digest: str | None) -> Job:
 def stored(settings: Settings) -> list[str]:
     """Names of all files below the storage for code."""
     return sorted(path.name for path in Path(settings.storage).rglob("*") if path.is_file())
+
+
+def lose(settings: Settings, *kept: str) -> list[Path]:
+    """Remove all files below the storage for code but those that are kept. Returns where all were."""
+    files = [path for path in Path(settings.storage).rglob("*") if path.is_file()]
+    for path in files:
+        if path.name not in kept:
+            path.unlink()
+    return files
 
 
 async def test_an_upload_continues_where_it_broke_off(store: Store, settings: Settings) -> None:
@@ -171,6 +182,70 @@ async def test_a_removal_that_was_cut_off_is_finished_by_the_next(
     assert len(stored(settings)) == 4
     await code_archives.remove_unused(store, CodeStorage(settings))
     assert stored(settings) == [MANIFEST, "part-0000"] and (await code_archives.get(store, again.id)).complete
+
+
+@pytest.mark.parametrize("kept", [(), ("part-0000", "part-0002"), ("part-0000", "part-0001", "part-0002")])
+async def test_an_archive_whose_files_are_lost_is_uploaded_again(
+    store: Store, settings: Settings, kept: tuple[str, ...]
+) -> None:
+    """Also if only some of its files are. It keeps its id, so that older jobs find it as well."""
+    one = archive()
+    digest = (await uploaded(store, settings, one)).id
+    await submit(store, settings, digest)
+    files = lose(settings, *kept)
+    begun = await code_archives.begin(store, CodeStorage(settings), one[0], "tester")
+    lost = [number for number in range(3) if part_name(number) not in kept]
+    assert (begun.id, begun.missing, begun.complete) == (digest, lost, not lost)
+    assert (await uploaded(store, settings, one)).complete
+    assert all(path.is_file() for path in files), "the folder is the one that older jobs name"
+    await submit(store, settings, digest)
+
+
+async def test_lost_parts_of_an_upload_are_missing_again(store: Store, settings: Settings) -> None:
+    manifest, part = archive()
+    begun = await code_archives.begin(store, CodeStorage(settings), manifest, "tester")
+    for number in (0, 1):
+        await code_archives.put_part(store, CodeStorage(settings), begun.id, number, part(number))
+    lose(settings, part_name(1))
+    assert (await code_archives.begin(store, CodeStorage(settings), manifest, "tester")).missing == [0, 2]
+    assert (await uploaded(store, settings, (manifest, part))).complete
+
+
+async def test_storage_that_fails_loses_no_files(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says nothing of what is there, and neither does storage that does not answer."""
+    one, answered = archive(), threading.Event()
+    await uploaded(store, settings, one)
+
+    def fails(_: LocalFolder) -> None:
+        raise StorageUnreachable(5, "Input/output error")
+
+    def hangs(_: LocalFolder) -> None:
+        answered.wait()
+
+    monkeypatch.setattr(code_archives, "LOOK_S", 0.05)
+    try:
+        for files in (fails, hangs):
+            monkeypatch.setattr(LocalFolder, "files", files)
+            assert (await code_archives.begin(store, CodeStorage(settings), one[0], "tester")).complete
+    finally:
+        answered.set()
+
+
+async def test_an_archive_that_another_client_has_reopened_is_not_emptied(store: Store, settings: Settings) -> None:
+    """Both found it complete and its files lost. The second one's look is older than the parts that the first one has sent since."""
+    manifest, part = archive()
+    digest = (await uploaded(store, settings, (manifest, part))).id
+    async with store.read() as tx:
+        row = await rows.kept(tx, digest)
+    assert row is not None
+    lose(settings)
+    await code_archives.begin(store, CodeStorage(settings), manifest, "tester")
+    await code_archives.put_part(store, CodeStorage(settings), digest, 0, part(0))
+    async with store.write() as tx:
+        assert await rows.reopen(tx, row["id"], row["state"], [0, 1, 2]) is None
+    assert (await code_archives.get(store, digest)).missing == [1, 2]
 
 
 @POSTGRESQL_IN_FULL

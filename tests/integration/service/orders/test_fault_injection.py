@@ -77,6 +77,9 @@ async def test_what_cannot_be_injected_is_refused(
         with pytest.raises(kind) as refused:
             await create(store, harmed, name, request, None, "me")
         assert (refused.value.field, bool(refused.value.remedy)) == (field, True), request
+    with pytest.raises(JobNotRunning, match=f"{queued.id} is queued") as waits:
+        await create(store, harmed, queued.id, KILL, None, "me")
+    assert waits.value.remedy == "Try again once it is running."
     async with store.write() as tx:
         assert await orders.open_of(tx, faults, job.id) == []
 

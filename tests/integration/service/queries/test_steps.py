@@ -1,47 +1,92 @@
 """Steps in buckets keep their extremes."""
 
+import random
 from itertools import pairwise
 
 import pytest
+from sqlalchemy import update
 
 from shardyard.service.queries import steps
-from shardyard.service.store import events
+from shardyard.service.store import events, rollups
+from shardyard.service.store import steps as step_rows
 from shardyard.service.store.engine import Store
+from shardyard.service.store.tables import steps as steps_table
 
 from ..conftest import Submit
 from .test_jobs import _fill_steps
 
 
-def _naive_extremes(losses: dict[int, float | None], buckets: int) -> set[int]:
-    """First, last, and each bucket's steps of lowest and highest loss, as one would write it in Python."""
-    low, high = min(losses), max(losses)
-    width = -(-(high - low + 1) // buckets)
+async def _fill(store: Store, job_id: str, losses: dict[int, float | None]) -> None:
+    """Steps with their roll-ups, as the ingest leaves them."""
+    await _fill_steps(store, job_id, losses)
+    async with store.write() as tx:
+        await rollups.extend(tx, job_id, min(losses), max(losses))
+
+
+def _naive_extremes(losses: dict[int, float | None], low: int, high: int, buckets: int) -> set[int]:
+    """First, last, and each range's steps of lowest and highest loss, as one would write it in Python."""
+    first, width, _ = step_rows.ranges_of(low, high, buckets)
+    starts = range(first, high + 1, width)
+    assert len(starts) <= buckets and first <= low
     chosen = {low, high}
-    for start in range(low, high + 1, width):
+    for start in starts:
         inside = [
-            (loss, step) for step in range(start, min(start + width, high + 1)) if (loss := losses[step]) is not None
+            (loss, step)
+            for step in range(max(low, start), min(start + width, high + 1))
+            if (loss := losses.get(step)) is not None
         ]
-        chosen |= {min(inside)[1], min((-loss, step) for loss, step in inside)[1]}
-    return chosen
+        if inside:
+            chosen |= {min(inside)[1], min((-loss, step) for loss, step in inside)[1]}
+    return chosen & {*losses}
 
 
-async def test_downsampling_keeps_every_buckets_extremes(store: Store, submit: Submit) -> None:
+async def test_downsampling_keeps_every_ranges_extremes(store: Store, submit: Submit) -> None:
     job = await submit()
     losses: dict[int, float | None] = {step: 10 / step + 0.01 * (step % 7) for step in range(1, 5001)}
     losses |= {1234: 99.0, 3333: -5.0, 2000: None}
-    await _fill_steps(store, job.id, losses)
-    for most in (2, 3, 10, 100, 1000):
+    await _fill(store, job.id, losses)
+    for most in (2, 3, 10, 30, 100, 1000):
         thinned = await steps.metrics(store, job.id, max_points=most)
         assert thinned.downsampled and thinned.last_step == 5000
         assert len(thinned.points) <= max(most, 4)
         seen = [point.step for point in thinned.points]
         assert seen == sorted(set(seen)) and seen[0] == 1 and seen[-1] == 5000
-        assert set(seen) == _naive_extremes(losses, max(1, (most - 2) // 2))
+        assert set(seen) == _naive_extremes(losses, 1, 5000, max(1, (most - 2) // 2))
         assert all(point.loss == losses[point.step] for point in thinned.points)
     rest = await steps.metrics(store, job.id, since=4990, max_points=10)
     assert (rest.downsampled, [point.step for point in rest.points]) == (False, list(range(4991, 5001)))
     nothing = await steps.metrics(store, job.id, since=5000)
     assert (nothing.points, nothing.last_step) == ([], 5000)
+
+
+@pytest.mark.parametrize(("every", "buckets"), [(1, (1, 4, 7, 40)), (20, (4, 30))])
+async def test_extremes_by_roll_ups_are_those_of_the_steps(
+    store: Store, submit: Submit, every: int, buckets: tuple[int, ...]
+) -> None:
+    """With equal losses, with losses that are not known over whole roll-ups, and with steps beyond the newest, which do not count."""
+    job = await submit()
+    drawn = random.Random(7)
+    losses: dict[int, float | None] = {
+        step: drawn.choice([None, *map(float, range(-40, 40))]) for step in range(1, 9000 * every, every)
+    }
+    losses |= dict.fromkeys([step for step in losses if 2000 * every < step < 2400 * every])
+    await _fill(store, job.id, losses)
+    numbers = [*losses]
+    async with store.read() as tx:
+        for low, high in ((1, numbers[-1]), (numbers[700], numbers[8200])):
+            for count in buckets:
+                found = [row["step"] for row in await step_rows.extremes(tx, job.id, low, high, count)]
+                assert found == sorted(_naive_extremes(losses, low, high, count))
+
+
+async def test_wide_ranges_are_read_by_their_roll_ups(store: Store, submit: Submit) -> None:
+    """Each step was read twice: a second for a million of them, whenever the dashboard asked again."""
+    job = await submit()
+    await _fill(store, job.id, {step: 1 / step for step in range(1, 5001)})
+    async with store.write() as tx:  # no roll-up has it
+        await tx.execute(update(steps_table).where(steps_table.c.step == 2500).values(loss=99.0))
+        found = await step_rows.extremes(tx, job.id, 1, 5000, 10)
+    assert 2500 not in {row["step"] for row in found}
 
 
 @pytest.mark.parametrize("apart", [1, 7])

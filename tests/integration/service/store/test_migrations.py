@@ -232,6 +232,21 @@ async def test_nodes_of_a_capacity_of_an_earlier_version_have_the_clusters_own_i
     assert stored == {"cuda": ({"": [8, 6, 4]}, True), "cpu": ({}, False)}
 
 
+async def test_a_capacity_of_an_earlier_version_is_forgotten_where_nodes_have_an_image(
+    database_url: str, store: Store
+) -> None:
+    """Else those nodes would count as nodes of the cluster's own image for good, and jobs would wait for them."""
+    async with store.write() as tx:
+        for cluster, image in (("mixed", "nemo"), ("plain", "")):
+            await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0, "image": image}], cluster)
+            await capacities.put(tx, cluster, "cuda", {"": [8], "nemo": [6]}, False)
+            await capacities.put(tx, cluster, "cpu", {"": [4]}, True)
+    await back_and_forth(database_url, "0045")
+    async with store.read() as tx:
+        found = {name: {row["device"] for row in await capacities.of(tx, name)} for name in ("mixed", "plain")}
+    assert found == {"mixed": {"cpu"}, "plain": {"cpu", "cuda"}}
+
+
 async def test_checkpoints_of_an_earlier_version_get_the_standard_verdicts(
     database_url: str, store: Store, submit: Submit
 ) -> None:

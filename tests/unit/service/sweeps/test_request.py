@@ -72,6 +72,13 @@ def test_rungs_follow_the_steps_of_the_job_or_of_the_sweep() -> None:
         assert refused.value.field == field
 
 
+@pytest.mark.parametrize("path", ["train.resume_from", "resume_from", "name"])
+def test_what_all_trials_share_cannot_vary(path: str) -> None:
+    with pytest.raises(Refusal, match="cannot vary") as refused:
+        read_request({**(COMMAND if path == "resume_from" else TRAIN)}, sweep(parameters={path: ["job-a", "job-b"]}))
+    assert refused.value.field == f"sweep.parameters.{path}"
+
+
 def test_labels_leave_room_for_those_of_a_trial() -> None:
     labels = {f"label-{at}": "x" for at in range(62)}
     document = {**TRAIN, "labels": labels}

@@ -268,13 +268,13 @@ def test_a_choice_that_is_not_valid_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("before", ["the manifest is read", "a file is read"])
+@pytest.mark.parametrize("before", ["the manifest is read", "a file is read", "its tensors are read"])
 def test_a_checkpoint_that_a_save_removes_meanwhile_is_not_corrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, times: int
 ) -> None:
     """The save of a gang that was cut off, with keep: 1. The newer one is restored."""
     root, warned, steps = LocalFolder(str(tmp_path)), list[Any](), [100]
-    where = "read" if before == "the manifest is read" else "sha256"
+    where = {"the manifest is read": "read", "a file is read": "sha256", "its tensors are read": "read_into"}[before]
     usual = getattr(LocalFolder, where)
 
     def removed_before(self: LocalFolder, *what: Any) -> Any:
@@ -321,28 +321,31 @@ def test_a_checkpoint_of_another_job_that_is_removed_while_it_is_verified_is_not
         )
 
 
-def _restored(rank: int, world: int, port: int, where: str) -> tuple[str, list[Any]]:
-    """Where a save removes the checkpoint before rank 1 reads its share."""
+def _restored(rank: int, world: int, port: int, where: str, read: str) -> tuple[str, list[float], list[Any]]:
+    """Where a save removes the checkpoint before rank 1 reads its share, by the method `read` of its folder."""
     group(rank, world, port)
-    root, usual, warned = LocalFolder(where), LocalFolder.sha256, list[Any]()
-    older, newer = folder(root, 100), folder(root, 200)
+    root, usual, warned = LocalFolder(where), getattr(LocalFolder, read), list[Any]()
+    older, values = folder(root, 100), piece(torch.zeros(4))
 
     def removed_before(self: LocalFolder, *what: Any) -> Any:
         if rank == 1 and self == older:
-            write(newer, Manifest(200, {}, {}, {}))
+            saved(root, 200, torch.ones(4))
             older.remove_all()
         return usual(self, *what)
 
-    LocalFolder.sha256 = removed_before  # type: ignore[method-assign]
-    found = restore.restore(root, None, [], lambda *said: warned.append(said), nothing)
-    return str(found and found.path.name), warned
+    setattr(LocalFolder, read, removed_before)
+    found = restore.restore(root, None, [values], lambda *said: warned.append(said), nothing)
+    return str(found and found.path.name), values.tensor.tolist(), warned
 
 
-def test_all_ranks_restore_the_newer_one_where_a_single_rank_finds_the_older_one_removed(tmp_path: Path) -> None:
-    path, files = folder(LocalFolder(str(tmp_path)), 100), {}
-    for rank in range(2):
-        path.write(f"rank-{rank}", memoryview(b"weights"))
-        files[f"rank-{rank}"] = File(7, hashlib.sha256(b"weights").hexdigest(), ())
-    write(path, Manifest(100, {}, {}, files))
-    assert spawn(_restored, 2, str(tmp_path)) == [("step-00000200", [])] * 2
+@pytest.mark.parametrize("read", ["sha256", "read_into"])
+def test_all_ranks_restore_the_newer_one_where_a_single_rank_finds_the_older_one_removed(
+    tmp_path: Path, read: str
+) -> None:
+    root = LocalFolder(str(tmp_path))
+    first, path = saved(root, 100, torch.zeros(4)), folder(root, 100)
+    path.write("rank-1", memoryview(b"weights"))
+    files = {**first.files, "rank-1": File(7, hashlib.sha256(b"weights").hexdigest(), ())}
+    write(path, Manifest(100, first.training, first.tensors, files))
+    assert spawn(_restored, 2, str(tmp_path), read) == [("step-00000200", [1.0] * 4, [])] * 2
     assert not path.files()

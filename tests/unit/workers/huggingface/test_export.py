@@ -1,15 +1,18 @@
 """What an export has beside its weights: the tokenizer with all that belongs to it, as transformers reads it back."""
 
+import errno
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.stored_checkpoints import checkpoint_path, save_model_checkpoint
 
+from shardyard.workers.checkpoint.manifest import read
 from shardyard.workers.data.tokenizer import FileTokenizer
-from shardyard.workers.huggingface.export import export
+from shardyard.workers.huggingface.export import export, has_tokenizer
 from shardyard.workers.storage.open_folder import folder_at
 
 TEMPLATE = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
@@ -113,3 +116,25 @@ def test_only_the_tokenizer_of_the_training_is_exported(now: str, tmp_path: Path
     assert there == [now == "the same"] * 2
     assert json.loads((Path(made.path) / "shardyard.json").read_text()).get("tokenizer_missing") == why
     assert why is None if now == "the same" else (why and str(published) in why and "export again" in why)
+
+
+@pytest.mark.parametrize(
+    "named", ["private/published", "private/published/tokenizer.json", "~no-such-user/tokenizer.json"]
+)
+def test_an_export_of_a_user_who_may_not_read_the_tokenizer_has_none(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = Path.stat
+
+    def stat(self: Path, **options: Any) -> os.stat_result:  # modes do not hold for root
+        if self.is_relative_to(tmp_path / "private"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return usual(self, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    path = named if named.startswith("~") else str(tmp_path / named)
+    save_model_checkpoint(tmp_path, 1, tokenizer=path)
+    source = folder_at(str(checkpoint_path(tmp_path, 1)))
+    assert not has_tokenizer(read(source))
+    missing = export(source, folder_at(str(tmp_path / "out"))).tokenizer_missing
+    assert missing and f"{path} {'does not exist' if named.startswith('~') else 'cannot be read'} on" in missing

@@ -149,6 +149,18 @@ def test_a_bias_decides_the_choice_and_no_weight() -> None:
     assert not torch.equal(found.chosen, route(F.logsigmoid(logits), 2, "chosen", None, bias=0 * BIAS).chosen)
 
 
+def test_no_bias_is_in_the_balance_loss() -> None:
+    """DeepSeek-V3 (2412.19437), equation 18. Of loads that biases have evened it would have no gradient."""
+    found = []
+    for bias in (0 * BIAS, BIAS):
+        layer, sums = mixture(balance="bias"), list[torch.Tensor]()
+        layer.expert_bias, layer.tally = bias, sums.append
+        with torch.no_grad():
+            layer(inputs(2, 7))
+        found.append(sums[0][0].item())
+    assert found[0] == found[1] > 2 * 7
+
+
 def test_affinities_that_round_to_zero_still_have_weights() -> None:
     logits = torch.full((1, 1, 3), -200.0)
     weights = route(F.logsigmoid(logits), 2, "chosen", None, bias=torch.zeros(3)).weights

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.bad_disk import BadDisk
@@ -14,8 +15,9 @@ from torch.distributed import DistNetworkError  # type: ignore[attr-defined]
 from shardyard.workers.checkpoint.manifest import MANIFEST
 from shardyard.workers.checkpoint.program_files import read_program
 from shardyard.workers.checkpoint.retention import complete, folder, step_of
-from shardyard.workers.program import storage_tries
+from shardyard.workers.program import checkpoint_service, storage_tries
 from shardyard.workers.program.program import RayShare
+from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.supervisor.policies.failures import Failure
 
@@ -267,6 +269,23 @@ def test_a_checkpoint_that_a_rank_still_reads_is_not_removed(tmp_path: Path) -> 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FullDisk:
     return FullDisk(monkeypatch, tmp_path / "storage", 1 << 20)
+
+
+def test_not_every_rank_looks_for_room_on_a_full_disk(
+    tmp_path: Path, small: FullDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They write to the same folder. A second one looks if the first did so before all had begun the step."""
+    small.size, usual, asked = 0, checkpoint_service.make_room, list[int]()
+
+    def make_room(root: Folder, step: int, *more: Any) -> bool:
+        asked.append(step)
+        return usual(root, step, *more)
+
+    monkeypatch.setattr(checkpoint_service, "make_room", make_room)
+    with gang(tmp_path, world=6) as full:
+        answers = full.save(1, "x", rank=None)
+    assert all("No space left" in one["error"] for one in answers), answers
+    assert len(asked) in (1, 2)
 
 
 #: Of a part. A manifest has fewer bytes.

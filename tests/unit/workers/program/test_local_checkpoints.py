@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +23,41 @@ from shardyard.workers.storage.open_folder import folder_at
 RANK = "import os, shardyard, pathlib; n = os.environ['RANK']; pathlib.Path(n).write_text(n); shardyard.checkpoint(n, 5, ranks='all')"
 
 
-def rank(number: int, root: Path, restart: int = 0, shell: tuple[str, ...] = (), **more: str) -> None:
-    env = os.environ | {"RANK": str(number), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": str(restart)} | more
-    subprocess.run([*shell, sys.executable, "-c", RANK], cwd=root, env=env, check=True, timeout=PATIENCE_S)
+#: A launcher that starts each rank by a shell.
+SHELL = ("sh", "-c", '"$@"; true', "sh")
+#: The variables that a launcher sets, and that of `shardyard run`.
+SET = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", LOCAL)
 
 
-def started(number: int, root: Path) -> "subprocess.Popen[str]":
-    """A rank that no launcher counts. It saves when it may read something."""
-    env = {key: value for key, value in os.environ.items() if key not in ("TORCHELASTIC_RESTART_COUNT", LOCAL)}
-    env |= {"RANK": str(number), "WORLD_SIZE": "2"}
-    command = [sys.executable, "-c", f"import sys; sys.stdin.read(); {RANK}"]
-    return subprocess.Popen(command, cwd=root, env=env, stdin=subprocess.PIPE, text=True)
+@contextmanager
+def started(number: int, root: Path, shell: tuple[str, ...] = (), **more: str) -> Iterator[Callable[[], None]]:
+    """A rank that runs, with these variables of its launcher; the function that lets it save and end."""
+    env = {key: value for key, value in os.environ.items() if key not in SET}
+    env |= {"RANK": str(number), "WORLD_SIZE": "2"} | more
+    command = [*shell, sys.executable, "-c", f"import sys; print(flush=True); sys.stdin.read(); {RANK}"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=root, env=env, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline()
+
+        def save() -> None:
+            process.communicate("saves", PATIENCE_S)
+            assert process.returncode == 0
+
+        yield save
 
 
 def test_ranks_of_one_launcher_complete_a_step_together(tmp_path: Path) -> None:
     root = folder_at(str(tmp_path / "checkpoints"))
-    rank(0, tmp_path)
-    assert not complete(root)
-    rank(1, tmp_path, restart=1)  # the part of rank 0 is of an earlier start
-    assert not complete(root)
-    rank(0, tmp_path, restart=1)
+    earlier, again = {"TORCHELASTIC_RESTART_COUNT": "0"}, {"TORCHELASTIC_RESTART_COUNT": "1"}
+    with (
+        started(0, tmp_path, **earlier) as before,
+        started(0, tmp_path, **again) as zero,
+        started(1, tmp_path, **again) as one,
+    ):
+        before()
+        one()  # the part of rank 0 is of an earlier start
+        assert not complete(root)
+        zero()
     assert [step_of(path) for path in complete(root)] == [5]
     found = answer(tmp_path / "checkpoints", {"resume": {"rank": 1}}, [])
     assert (Path(found["path"], "1").read_text(), found["ranks"]) == ("1", [0, 1])
@@ -49,12 +66,31 @@ def test_ranks_of_one_launcher_complete_a_step_together(tmp_path: Path) -> None:
 
 def test_ranks_that_a_shell_starts_each_complete_a_step_together(tmp_path: Path) -> None:
     """Their parents differ, and their run has a name."""
-    root, shell = folder_at(str(tmp_path / "checkpoints")), ("sh", "-c", '"$@"; true', "sh")
-    rank(0, tmp_path, shell=shell, SHARDYARD_LOCAL="earlier")
-    rank(1, tmp_path, shell=shell, SHARDYARD_LOCAL="run")
-    assert not complete(root)
-    rank(0, tmp_path, shell=shell, SHARDYARD_LOCAL="run")
+    root = folder_at(str(tmp_path / "checkpoints"))
+    for number, run in ((0, "earlier"), (1, "run"), (0, "run")):
+        assert not complete(root)
+        with started(number, tmp_path, SHELL, SHARDYARD_LOCAL=run) as save:
+            save()
     assert [step_of(path) for path in complete(root)] == [5]
+
+
+def test_ranks_that_find_each_other_by_a_port_complete_a_step_together(tmp_path: Path) -> None:
+    """Their parents differ, and a start before, of which a rank has saved, had the same port."""
+    root = folder_at(str(tmp_path / "checkpoints"))
+    port = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}
+    with started(1, tmp_path, SHELL, **port) as first:
+        first()
+    with (
+        started(0, tmp_path, SHELL, **port) as zero,
+        started(1, tmp_path, SHELL, **port) as one,
+        started(1, tmp_path, SHELL, **port | {"MASTER_PORT": "29501"}) as other,
+    ):
+        zero()
+        assert not complete(root)
+        one()
+        assert [step_of(path) for path in complete(root)] == [5]
+        other()
+    assert len([*(tmp_path / "checkpoints").glob(".parts-*")]) == 1, "that of the other start"
 
 
 def test_a_launcher_with_the_id_of_an_earlier_one_is_of_another_run(
@@ -67,6 +103,8 @@ def test_a_launcher_with_the_id_of_an_earlier_one_is_of_another_run(
         {"step": 1, "every": True, "kind": "files", "path": str(tmp_path / "file")},
     )
     monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in SET:
+        monkeypatch.delenv(name, raising=False)
 
     def save(number: int) -> None:
         monkeypatch.setenv("RANK", str(number))
@@ -84,11 +122,11 @@ def test_a_parent_that_starts_its_ranks_again_completes_no_step_of_the_start_bef
     """Such as a script that starts each by itself until they succeed: they have the same parent, and no launcher counts their starts."""
     root = folder_at(str(tmp_path / "checkpoints"))
     with started(1, tmp_path) as first:
-        first.communicate("saves", PATIENCE_S)
+        first()
     with started(0, tmp_path) as zero, started(1, tmp_path) as one:
-        zero.communicate("saves", PATIENCE_S)
+        zero()
         assert not complete(root)
-        one.communicate("saves", PATIENCE_S)
+        one()
     assert [step_of(path) for path in complete(root)] == [5]
 
 

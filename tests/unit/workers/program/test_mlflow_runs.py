@@ -47,6 +47,14 @@ def test_the_metrics_of_later_runs_begin_with_the_runs_name() -> None:
     assert list(logged.metrics) == ["loss", "trial/loss", "trial-3/loss", "run-4/loss"]
 
 
+def test_no_two_runs_share_a_curve() -> None:
+    """Also where a run has the name that another one would get for its number."""
+    logged = Logged()
+    for name in ("main", "a", "a-4", "a"):
+        logged.log(logged.run(name), "loss", step=3)
+    assert list(logged.metrics) == ["loss", "a/loss", "a-4/loss", "a-5/loss"]
+
+
 def test_each_run_counts_values_without_a_step() -> None:
     logged = Logged()
     first, second = logged.run(), logged.run()

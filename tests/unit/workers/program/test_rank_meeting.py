@@ -10,6 +10,7 @@ from harness.patience import PATIENCE_S
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from shardyard.workers.checkpoint.errors import CheckpointError
+from shardyard.workers.program import rank_meeting
 from shardyard.workers.program.rank_meeting import CheckpointMismatch, RankMeeting, Vote
 from shardyard.workers.program.shared_folder import EndRequested
 
@@ -150,10 +151,66 @@ def test_a_save_is_over_when_those_that_save_it_have_begun_a_later_one(store: An
     assert not first.is_over(1), "it waits for the second rank's part"
     second.claim(1, every=True)
     assert not first.is_over(1)
-    second.claim(3, every=False)
-    assert first.is_over(1) and not first.is_over(2) and not first.is_over(3)
-    second.claim(4, every=False)
-    assert first.is_over(3), "the first rank has no part in it"
+    second.claim(2, every=True)
+    second.claim(2, every=True)
+    assert first.is_over(1) and not first.is_over(2)
+    first.claim(3, every=False)
+    assert not first.is_over(3)
+    first.claim(4, every=True)
+    assert first.is_over(3), "the second rank has no part in it"
+    assert not first.is_over(2)
     again = [one.after(1, lambda: False) for one in (first, second)]
     assert again[0].is_over(2)
     assert again[0].edition() == again[1].edition() != first.edition() == second.edition()
+
+
+class Counted:
+    """A store that counts the requests."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.requests = store, 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.requests += 1
+        return getattr(self._store, name)
+
+
+def test_whether_a_save_is_over_takes_the_same_requests_for_any_number_of_ranks(store: Any) -> None:
+    ranks = [RankMeeting(store, rank, 50, lambda: False) for rank in range(50)]
+    counted = Counted(store)
+    asking = RankMeeting(counted, 0, 50, lambda: False)
+    for step in (1, 2):
+        for rank in ranks:
+            rank.claim(step, every=True)
+            counted.requests = 0
+            assert asking.is_over(1) is (step == 2 and rank is ranks[-1]) and counted.requests == 2
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_one_rank_makes_room_for_all_once_more_when_all_have_begun_the_step(made: bool, store: Any) -> None:
+    ranks = meetings(store, 4)
+    makers: list[int] = []
+
+    def ask(rank: RankMeeting) -> bool:
+        return rank.has_room(2, lambda: makers.append(rank.rank) or made)  # type: ignore[func-returns-value]
+
+    assert on_all(ranks, ask) == on_all(ranks, ask) == [made] * 4 and len(makers) == 1
+    on_all(ranks, lambda rank: rank.claim(2, every=True))
+    assert on_all(ranks, ask) == [made] * 4 and len(makers) == 2
+
+
+def test_a_rank_that_dies_as_it_makes_room_fails_no_other_save(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, ends = threading.Event(), threading.Event()
+    first, second = meetings(store, 2)
+
+    def make() -> bool:
+        began.set()
+        return ends.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        dying = pool.submit(first.has_room, 1, make)
+        assert began.wait(PATIENCE_S)
+        monkeypatch.setattr(rank_meeting, "WAIT_S", 0.0)
+        assert second.has_room(1, lambda: pytest.fail("it makes room, too"))
+        ends.set()
+        assert dying.result(PATIENCE_S)

@@ -80,8 +80,21 @@ def test_addresses_of_packages_are_accepted(tmp_path: Path, line: str) -> None:
     [
         (
             '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {path = "../a"}\n',
-            "names a folder for a in tool.uv.sources",
+            "names a local path for a in tool.uv.sources",
         ),
+        (
+            '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = [{url = "file:///shared/a.whl"}]\n',
+            "names a local path for a in tool.uv.sources",
+        ),
+        (
+            '[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {git = "file:///shared/a"}\n',
+            "names a local path for a in tool.uv.sources",
+        ),
+        (
+            '[project]\ndependencies = ["b", " a[c] @ file:///shared/a-1.0-py3-none-any.whl"]\n',
+            r"has the line 'a\[c\] @ file:///shared/a-1.0-py3-none-any.whl', and nothing is installed from the folder",
+        ),
+        ('[project]\ndependencies = ["a @ https://x.org/${V}.whl"]\n', "variables are only for users and passwords"),
         ("[project", "cannot be read"),
         ('project = "x"', "cannot be read"),
         ("[project]\ndependencies = 3", "cannot be read"),

@@ -9,6 +9,7 @@ from harness.checkpoint_services import gang
 
 from shardyard.workers.checkpoint.manifest import MANIFEST
 from shardyard.workers.program import storage_tries
+from shardyard.workers.storage.errors import StorageUnreadable
 from shardyard.workers.storage.local_folder import LocalFolder
 
 
@@ -60,3 +61,26 @@ def test_a_resume_fails_on_all_ranks_where_each_checkpoint_is_removed_meanwhile(
             answers = second.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))
         assert all("was removed, to make room" in one["error"] for one in answers), answers
         assert second.resume() == [(3, "step 3 0"), (3, "step 3 1")] and second.kinds() == []
+
+
+def test_the_next_resume_reads_the_checkpoint_of_another_job_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of the storage that one rank has met, and that has passed, fails no later call."""
+    monkeypatch.setattr(storage_tries, "BACKOFF_S", ())
+    other, usual, pickers = tmp_path / "storage/other", LocalFolder.read_into, list[int]()
+    with gang(tmp_path, checkpoints=str(other)) as first:
+        first.save(1, "one", rank=None)
+
+    def unreadable(self: LocalFolder, *what: Any) -> None:
+        pickers.append(threading.get_ident())
+        if pickers[0] != threading.get_ident():
+            raise StorageUnreadable("the disk fails")
+        usual(self, *what)
+
+    with gang(tmp_path, resume=str(other)) as second:
+        with monkeypatch.context() as failing:
+            failing.setattr(LocalFolder, "read_into", unreadable)
+            answers = second.on_all(lambda service, _: service.answer({"resume": {"rank": None}}, []))
+        assert all("error" in one for one in answers), answers
+        assert second.resume() == [(1, "one 0"), (1, "one 1")]

@@ -136,6 +136,24 @@ async def test_parts_that_do_not_follow_each_other_are_refused(fds: list[int], r
     assert shared_memory.steps(replicas.of(0)) == []
 
 
+async def test_each_part_takes_memory_for_itself_alone(
+    fds: list[int], replicas: ReplicaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory for tens of gigabytes takes longer than a peer may take for a part."""
+    page = shared_memory.START
+    monkeypatch.setattr(replication, "CHUNK", 2 * page)
+    wanted, sizes = fill(fds[0], 7, 20 * page), list[int]()
+
+    async def give(chunk: Chunk) -> bool:
+        more = replicas.write(chunk)
+        sizes.append(dict(replicas.sizes())[3])
+        return more
+
+    assert await send(fds[0], 3, 1, give)
+    assert sizes == [(1 + 2 * parts) * page for parts in range(1, 10)] + [20 * page]
+    assert content(replicas.of(3), 7) == wanted
+
+
 async def test_copies_of_other_ranks_are_freed(fds: list[int], replicas: ReplicaStore) -> None:
     fill(fds[0], 1)
     for rank in (0, 1, 2):

@@ -32,6 +32,16 @@ def test_what_is_later_than_the_restored_step_is_overwritten_first(fds: list[int
     assert shared_memory.steps(fds) == []
 
 
+def test_a_segment_that_grows_has_real_memory_throughout(fds: list[int]) -> None:
+    page = shared_memory.START
+    for size in (page + 1, 3 * page, 2 * page):
+        shared_memory.reserve(fds[0], size)
+    shared_memory.seal(fds[1], shared_memory.Header(7, 0, page))
+    shared_memory.reserve(fds[1], 3 * page)
+    assert [shared_memory.allocated(fd) for fd in fds] == [3 * page] * 2
+    assert os.fstat(fds[0]).st_size == 3 * page
+
+
 def test_half_a_header_is_none(fds: list[int]) -> None:
     shared_memory.reserve(fds[0], shared_memory.START)
     whole = shared_memory.Header(7, 10, shared_memory.START).pack()

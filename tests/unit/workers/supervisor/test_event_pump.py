@@ -273,6 +273,32 @@ async def test_what_goes_on_beside_a_trainer_does_not_lengthen_the_wait_for_its_
     assert [one.beside for one in found if isinstance(one, PumpedEvent)] == [True, True, True, False]
 
 
+async def test_a_rank_whose_events_the_journal_is_slow_to_write_is_not_late() -> None:
+    """Its exit is not pulled before they are written."""
+    journal, begun, written = Written(Spool(1 << 20)), asyncio.Event(), asyncio.Event()
+    gang = Gang(GangSpec("shardyard-a-1", {}, 1), journal, journal.spool, GangSecrets(False))
+    said = event(1, "log", rank=0, stream="stderr", first=1, lines=["last words"])
+    member = Member(0, handle=RankHandle(Rank([said], [event(2, "exit", status=-9, generation=1)])))
+
+    async def settled(gather_s: float = 0.0) -> None:
+        if member.pulled:
+            begun.set()
+            await written.wait()
+
+    async def follow() -> None:
+        async with contextlib.aclosing(gang.pump.pull_rank([member], member, None)) as taken:
+            async for one in taken:
+                assert isinstance(one, PumpedEvent)
+                member.pulled, member.exited = one.number, one.exited
+
+    journal.settled = settled  # type: ignore[method-assign]
+    member.reader = asyncio.create_task(follow())
+    await begun.wait()
+    asyncio.get_running_loop().call_later(0.1, written.set)
+    assert await gang.pump.drain([member], 0.01, PATIENCE_S) == []
+    assert member.exited and not member.writing
+
+
 class Startable:
     """An actor that waits for its run, or has it; then it is gone."""
 

@@ -1,16 +1,20 @@
 import ast
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from harness.house import ROOT
 
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.supervisor.event_pump import PumpedEvent
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure, exited
+from shardyard.workers.supervisor.ranks.members import Member
+from shardyard.workers.supervisor.repair import Generations
 
 #: The modules that may change a gang's attributes.
 WRITERS = {"lifecycle.py", "repair.py", "absences.py"}
@@ -133,3 +137,41 @@ def test_a_gang_of_one_rank_has_no_peer_to_lose() -> None:
     assert (alone.is_repairable(ECHO), alone.final_reason(ECHO)) == (False, "exception")
     assert (two.is_repairable(ECHO), two.final_reason(ECHO)) == (True, "connection_lost")
     assert alone.is_repairable(Failure("rank_lost", 0, "the trainer was killed by SIGKILL"))
+
+
+@pytest.mark.parametrize("event", ["done", "failed"])
+@pytest.mark.parametrize("step", [1, -1])
+def test_the_end_of_each_rank_takes_a_few_looks_at_the_others(step: int, event: str) -> None:
+    """At each rank's end: of ten thousand ranks a look at all of them would take seconds."""
+    looks = 0
+
+    class Looked(Member):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal looks
+            looks += name in ("done", "absence", "rank")
+            return super().__getattribute__(name)
+
+    ranks = 200
+    gang = gang_of(ranks)
+    gang.members, gang.phase = [Looked(rank) for rank in range(ranks)], "training"
+    generations = Generations(gang)
+    for member in gang.members[::step]:
+        assert not gang.all_done
+        ended = Failure("exception", 0, "ValueError: no") if event == "failed" else None
+        generations._apply(member, PumpedEvent(1, done=event == "done", failed=event == "failed", failure=ended))
+    assert gang.ended.is_set() and gang.all_done == (event == "done")
+    for member in gang.members[::step]:
+        generations._apply(member, PumpedEvent(2, exited=True))
+    assert looks < 20 * ranks
+
+
+def test_a_gang_is_done_when_each_rank_is() -> None:
+    gang = gang_of(3)
+    assert not gang.all_done
+    gang.members = [Member(rank) for rank in range(3)]
+    for rank in (1, 0, 2):
+        assert not gang.all_done
+        gang.members[rank].done = True
+    assert gang.all_done
+    gang.members[1].renew()
+    assert not gang.all_done

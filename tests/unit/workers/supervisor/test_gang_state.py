@@ -39,6 +39,7 @@ from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.policies.loss_spike import LossSpikeState
 from shardyard.workers.supervisor.policies.repair_budget import BudgetState
 from shardyard.workers.supervisor.policies.straggler import StragglersState
+from shardyard.workers.supervisor.repair import Generations
 
 DATA = Path(__file__).parents[3] / "data/journal"
 REPAIR = Repair("rank_lost", 1, 1700000000.5, [1], 3, 40)
@@ -107,6 +108,19 @@ def gang(state: GangState | None) -> Gang:
 def test_what_is_written_is_read() -> None:
     assert GangState.from_json(STATE.to_json()) == STATE
     assert GangState.from_json(GangState().to_json()) == GangState() and GangState().to_json() == b"{}"
+
+
+def test_the_errors_of_ranks_that_lost_their_peer_are_written_once() -> None:
+    """All of them would be in every write of the journal, for which a repair waits."""
+    failed = gang(GangState(phase="training", ranks=[RankState(rank) for rank in range(100)]))
+    before, generations = len(failed.to_state().to_json()), Generations(failed)
+    echo = Failure("exception", 0, "RuntimeError: Connection closed by peer", "node-a", "x" * (64 << 10))
+    for rank in range(1, 100):
+        generations.fail(replace(echo, rank=rank))
+    assert failed.root_cause.rank == 1 and failed.ended.is_set()
+    lost = Failure("rank_lost", 0, "the trainer was killed by SIGKILL", "node-a")
+    generations.fail(lost)
+    assert failed.root_cause == lost and len(failed.to_state().to_json()) < before + (65 << 10)
 
 
 @pytest.mark.parametrize("version", range(1, VERSION + 1))

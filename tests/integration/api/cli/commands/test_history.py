@@ -78,6 +78,23 @@ def test_incidents_newest_first(job: str, client: Client, capsys: pytest.Capture
         assert capsys.readouterr().err.splitlines()[-1].endswith("shardyard incidents --help")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["incidents", "{name}", "--after", "1"],
+        ["ranks", "{name}", "--before", "9"],
+        ["logs", "{name}", "--around", "1"],
+        ["logs", "{name}", "--after", "1"],
+        ["logs", "{name}", "--search", "a", "--after", "1"],
+        ["checkpoints", "{name}", "--before", "9"],
+    ],
+    ids=" ".join,
+)
+def test_a_place_goes_with_a_jobs_name_too(job: str, client: Client, command: list[str]) -> None:
+    """The service takes places with an id alone: the command reads it first."""
+    assert run([word.format(name=client.job(job).name) for word in command]) == 0
+
+
 def test_show_gives_the_plan_and_its_states(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", job]) == 0
     printed = capsys.readouterr()

@@ -101,6 +101,12 @@ def test_a_spec_for_cpus_is_advised_for_them(spec: str, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["hardware"]["device"] == "cuda"
 
 
+def test_values_of_the_command_line_count(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["advise", spec, "resources.device=cpu", "train.layout={data: 2}", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["hardware"]["device"], found["world_size"]) == ("cpu", 2)
+
+
 def test_measurements_count(spec: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     measured = Measured(2e9, 1e-3, 3e9, Link(4e8, 5e-5))
     monkeypatch.setattr(local_hardware, "measured_here", lambda train, vocab, world: measured)

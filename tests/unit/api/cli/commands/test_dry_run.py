@@ -76,6 +76,11 @@ def test_a_layout_that_cannot_run_is_refused_with_its_field(spec: str, capsys: p
     assert "train.layout.tensor" in capsys.readouterr().err
 
 
+def test_values_of_the_command_line_count(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dry-run", spec, "train.layout.tensor=3"]) == 1
+    assert "train.layout.tensor" in capsys.readouterr().err
+
+
 @pytest.fixture
 def _once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dry run takes seconds: one that is asked for again has the reports of the first."""

@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import shlex
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -11,11 +14,13 @@ from harness import packages
 from harness.hub import Repository, running_hub
 from harness.stored_checkpoints import save_checkpoint
 
-from shardyard.api.cli.commands import local_run
+from shardyard.api.cli.commands import local_hardware, local_run
 from shardyard.api.cli.commands.local_run import decided_here, notices
 from shardyard.api.cli.main import run
+from shardyard.api.errors import InvalidParameter
 from shardyard.api.http.validation_errors import read_spec, read_training_spec
 from shardyard.service.errors import DoesNotFit
+from shardyard.workers.advisor.known_hardware import Measured
 from shardyard.workers.program import environment_folder
 from shardyard.workers.program.files import job_files
 from shardyard.workers.program.mlflow_server import OWN_SERVER
@@ -239,6 +244,25 @@ def test_a_layout_for_this_machines_gpus_is_within_its_host_memory(monkeypatch: 
     monkeypatch.setattr(local_run, "total_memory", lambda: 32 << 30)
     with pytest.raises(DoesNotFit, match="of host memory per rank"):
         decided_here(spec)
+
+
+def test_the_remedy_for_a_gpu_of_an_unknown_model_is_a_command_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(local_run.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(local_run.torch.cuda, "get_device_name", lambda number: "NVIDIA RTX 9090")
+    memory = SimpleNamespace(total_memory=24 << 30)
+    monkeypatch.setattr(local_run.torch.cuda, "get_device_properties", lambda number: memory)
+    monkeypatch.setattr(local_hardware, "measured_here", lambda train, vocab, world: Measured(2e12, 1e-3, 3e11))
+    path = tmp_path / "job.yaml"
+    path.write_text(OPEN.replace("{ auto: { world: 2 } }", "auto").replace("device: cpu", "device: cuda"))
+    with pytest.raises(InvalidParameter) as refused:
+        decided_here(read_training_spec(yaml.safe_load(path.read_text())))
+    [command] = re.findall(r"`shardyard (.+?)`", refused.value.remedy or "")
+    asked = shlex.split(command)
+    assert asked[asked.index("--gpu") + 1] == "L4"
+    assert run([str(path) if one == "SPEC" else one for one in asked]) == 0
+    assert "2 ranks" in capsys.readouterr().out
 
 
 @pytest.mark.full

@@ -19,12 +19,41 @@ from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.strategies.activation_memory.state_file import StateDiskError
 from shardyard.workers.messages.rank_event import FailedEvent, facts_of
 from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
-from shardyard.workers.supervisor.policies.failures import Failure, brief, exited, raised, watchdog_line
+from shardyard.workers.supervisor.policies.failures import Failure, brief, exited, is_redundant, raised, watchdog_line
 
 
 def test_a_failure_says_rank_and_traceback() -> None:
     text = Failure("exception", 2, "ValueError: no", "node", "Traceback …").text()
     assert text == "rank 2: ValueError: no\n\nTraceback …"
+
+
+ECHO = Failure("exception", 0, "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:1", "a", "Traceback …")
+OWN = Failure("exception", 0, "ConnectionRefusedError: Connection refused", "a", "Traceback …")
+RAISED = Failure("exception", 0, "ValueError: no", "a", "Traceback …")
+LOST = Failure("rank_lost", 0, "the trainer was killed by SIGKILL", "a")
+ABORT = exited(0, "a", -signal.SIGABRT, "Watchdog caught collective operation timeout: WorkNCCL(…)")
+
+
+@pytest.mark.parametrize(
+    ("known", "failure", "redundant"),
+    [
+        ([], ECHO, False),
+        ([ECHO], ECHO, True),
+        ([ECHO], OWN, False),
+        ([ECHO], ABORT, False),
+        ([ABORT, ECHO], ABORT, True),
+        ([ECHO, OWN], RAISED, False),
+        ([RAISED], ECHO, True),
+        ([LOST], RAISED, True),
+        ([LOST], LOST, False),
+        ([RAISED], Failure("hang", 1, "no progress"), False),
+        ([RAISED], Failure("replica_mismatch", 1, "weight differs", "a", "Traceback …"), True),
+    ],
+)
+def test_a_failure_is_redundant_if_it_can_be_no_root_cause_and_shows_no_lost_node(
+    known: list[Failure], failure: Failure, redundant: bool
+) -> None:
+    assert is_redundant(failure, known) == redundant
 
 
 @pytest.mark.parametrize(

@@ -91,5 +91,39 @@ async def test_a_reader_without_news_of_its_trainer_has_no_more_time() -> None:
     assert await drain([member], 0.01, PATIENCE_S) == [member] and member.pulled > 0
 
 
+async def test_a_rank_whose_exit_is_reported_is_not_late_though_its_reader_is() -> None:
+    """The reader waits for the journal. Else a repair would replace the rank's actor, which has its snapshots."""
+
+    async def read(member: Member) -> None:
+        member.news, member.exited = 1, True
+        await asyncio.Event().wait()
+
+    members = [Member(0), Member(1)]
+    members[0].reader = asyncio.create_task(read(members[0]))
+    members[1].reader = asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+    assert await drain(members, 0.01, PATIENCE_S) == [members[1]]
+    await asyncio.wait([members[0].reader])
+    assert members[0].reader.cancelled(), "it would take the next trainer's events"
+
+
+async def test_a_rank_has_more_time_while_the_journal_needs_it_for_one_write() -> None:
+    written, rounds = asyncio.Event(), list[int]()
+
+    async def read(member: Member) -> None:
+        member.writing = True
+        await written.wait()
+        member.writing, member.exited = False, True
+
+    def goes_on() -> bool:
+        rounds.append(len(rounds))
+        if len(rounds) == 3:
+            written.set()
+        return True
+
+    member = Member(0)
+    member.reader = asyncio.create_task(read(member))
+    assert await drain([member], 0.01, PATIENCE_S, goes_on) == [] and member.exited and len(rounds) >= 3
+
+
 def test_a_node_is_counted_once() -> None:
     assert nodes([Member(0, reservation=HERE), Member(1, reservation=HERE), Member(2)]) == ["node-a"]
