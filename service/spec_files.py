@@ -63,7 +63,7 @@ class SpecFiles:
     async def look(self, work: Callable[[float], T]) -> T:
         """Run `work` with the deadline (`time.monotonic`) of its folder walks. Returns and raises as `work`.
 
-        Raises FilesTooSlow after the time limit, or where too many wait; `work` then ends when it can.
+        Raises FilesTooSlow after the time limit, where too many wait, or no thread can be started; `work` then ends when it can.
         """
         if self._calls.waiting == WAITING:
             raise FilesTooSlow(f"The files of {WAITING} other specs are waiting to be checked.")
@@ -73,16 +73,20 @@ class SpecFiles:
             raise FilesTooSlow(
                 f"The files that the spec names could not be checked within {self._limit_s:g} s."
             ) from None
+        except BlockingIOError as error:
+            raise FilesTooSlow(f"The files that the spec names could not be checked: {error.strerror}.") from None
 
     async def search(self, work: Callable[[], T]) -> T:
         """Run `work`, which searches a layout, when no other search runs: each takes a core, which requests need, too.
 
-        Returns and raises as `work`. Raises AdvisorBusy after the time limit; `work` then ends when it can.
+        Returns and raises as `work`. Raises AdvisorBusy after the time limit, or if no thread can be started; `work` then ends when it can.
         """
         try:
             return await self._searches.do(work)
         except TimeoutError:
             raise AdvisorBusy(f"The layout could not be searched within {self._search_s:g} s.") from None
+        except BlockingIOError as error:
+            raise AdvisorBusy(f"The layout could not be searched: {error.strerror}.") from None
 
 
 def refusal(error: DataError) -> ShardyardError:

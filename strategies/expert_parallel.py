@@ -6,7 +6,8 @@ all-to-alls per layer in the forward pass and two in the backward pass, each of 
 
 The sizes of uneven all-to-alls must be known to the host, which waits for the device once per layer. With a capacity, devices other
 than CPUs exchange buffers of fixed size instead (2006.16668, algorithm 1): every expert has as many rows as it could get, empty ones
-are zeros, and no host waits. That is up to `capacity_factor` times the elements.
+are zeros, and no host waits. That is up to `capacity_factor` times the elements, and times the context ranks, of which each may have all
+tokens of an expert.
 
 Memory per rank: expert parameters, gradients and optimizer state ÷ E, before ZeRO. The exchange itself sums an expert's gradient
 over its group's tokens, so it is summed over the expert replicas only. Nothing is approximated: every row goes to the same expert

@@ -1,8 +1,9 @@
 """Files that a job's programs logged: list them, and send one of them, whole or a range of its bytes."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from ...service.queries import artifacts
@@ -36,6 +37,20 @@ async def list_artifacts(
     return await artifacts.page(context.store, job, prefix=prefix, kind=kind, after=after, limit=limit)
 
 
+@dataclass(frozen=True)
+class _Which:
+    """Which of the files of one name is sent."""
+
+    step: Annotated[
+        int | None,
+        Query(ge=0, lt=2**53, description="The step. By default the file without one, or if there is none the newest."),
+    ] = None
+    sha256: Annotated[
+        str | None,
+        Query(pattern="^[0-9a-f]{64}$", description="Only a file with this SHA-256: another one is not found."),
+    ] = None
+
+
 @router.get(
     "/jobs/{job}/artifacts/{name:path}",
     operation_id="downloadArtifact",
@@ -49,18 +64,10 @@ async def list_artifacts(
     },
 )
 async def download(
-    request: Request,
-    job: str,
-    name: str,
-    context: In,
-    step: Annotated[
-        int | None,
-        Query(ge=0, lt=2**53, description="The step. By default the file without one, or if there is none the newest."),
-    ] = None,
-    asked: Range = None,
+    request: Request, job: str, name: str, context: In, which: Annotated[_Which, Depends()], asked: Range = None
 ) -> Response:
     """The file's bytes. Images of types that hold no script are shown by browsers, all other files are saved. `ETag` is the SHA-256."""
-    found = await artifacts.find(context.store, context.settings, job, name, step)
+    found = await artifacts.find(context.store, context.settings, job, name, which.step, which.sha256)
     one = found.artifact
     known = one.media_type if one.media_type in (*SHOWN, CSV) else OTHER
     shown = one.media_type in SHOWN

@@ -37,12 +37,17 @@ async def page(
     )
 
 
-async def find(store: Store, settings: Settings, job: str, name: str, step: int | None) -> Content:
-    """A file at a step (None: the one without a step, else the newest). Raises JobNotFound, ArtifactNotFound."""
+async def find(
+    store: Store, settings: Settings, job: str, name: str, step: int | None, sha256: str | None = None
+) -> Content:
+    """A file at a step (None: the one without a step, else the newest). Raises JobNotFound, ArtifactNotFound.
+
+    With a `sha256` a file of another content, such as one that was logged again, is not found.
+    """
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         row = None if "\0" in name else await rows.get(tx, job_id, name, step)
-    if row is None:
+    if row is None or sha256 not in (None, row["sha256"]):
         at = "" if step is None else f" at step {step}"
         remedy = "GET /v1/jobs/JOB/artifacts lists those that exist."
         raise ArtifactNotFound(f"The job has no file {name[:80]!r}{at}.", field="name", remedy=remedy)

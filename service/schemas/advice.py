@@ -37,7 +37,7 @@ class AdvisedHardware(Value):
 
 
 class AxisSeconds(Value):
-    """Seconds of a step in which nothing hides the messages of an axis."""
+    """Seconds of a step in which nothing hides the messages of an axis, or of `host`: activations that are offloaded there."""
 
     axis: str
     seconds: float

@@ -37,7 +37,7 @@ class Hardware:
     unknown. `memory_bandwidth`: bytes/s of a rank's own memory; `host`: bytes/s between a device and its host. `block_s`: seconds that
     forward and backward pass of a micro-batch through a block take beside their FLOPs, whatever its size. `hidden`: the share of a time of
     computing that hides communication beside it. `cores`: processors per rank; below 1 ranks share them. `host_memory`: bytes of host
-    memory that the ranks of a node's GPUs share; None: unknown.
+    memory that the ranks of a node's GPUs share; None: unknown. `disk`: bytes/s that a node's ranks together write while they read as much.
     """
 
     device: Literal["cpu", "cuda"]
@@ -52,6 +52,7 @@ class Hardware:
     hidden: float
     cores: float = 1.0
     host_memory: int | None = None
+    disk: float = math.inf
 
     def within(self, ranks: int, stride: int) -> bool:
         """Whether every group of `ranks` ranks, each `stride` after the one before, is on one node."""

@@ -5,7 +5,8 @@ With m micro-batches of n tokens on a rank, t tensor ranks, and φ FLOPs per tok
     step    = passes + data + optimizer
     passes  = m · work + m · again + messages + bubble
     work    = n φ / (t · flops) + B · block_s        a third of it forward, a third for gradients of inputs, a third for those of weights
-    again   = recompute: a forward pass of the recomputed blocks; two under schedules that split backward passes, as our blocks do there
+    again   = recompute: a forward pass of the recomputed blocks; two under schedules that split backward passes, each half of which
+              computes them again
     bubble  = the pipeline's fill (`pipeline_fill.py`), none where all ranks end a step at different times, and 2(p−1) messages to and from
               the last rank; less what ranks that share a processor leave to each other
     data    = gradients and parameters over replicas, less what computing hides of it; at least one bucket of it is not hidden
@@ -14,7 +15,8 @@ With m micro-batches of n tokens on a rank, t tensor ranks, and φ FLOPs per tok
 φ is the count of PaLM (2204.02311, appendix B), to which a mixture with buffers of fixed size adds the products of their empty rows.
 Selective recompute computes no product again but those of experts that are multiplied together; `_SELECTIVE` of a forward pass stands for
 its norms, activations and rotations. An update with moments in fp32 reads and writes them and the values, reads the gradient, and writes
-the value in the compute dtype. Offloaded state moves over the host's link instead, by which the host reads and writes it, too.
+the value in the compute dtype. Offloaded state moves over the host's link instead, by which the host reads and writes it, too; from a
+disk it is read while what was updated before is written. Offloaded activations move to the host and back, less what computing hides.
 
 Messages: bytes by `cost/communication.py`, of rank 0, for each axis; their time by `hardware.py`. Tensor and expert parallelism and
 Ulysses wait for theirs. A ring's are hidden by attention, as far as a share `hidden` of its time, and those of a pipeline, but for the
@@ -29,6 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ..cost.block_memory import block_bytes
 from ..cost.communication import estimated_bytes
 from ..cost.estimate import Setting, strides
 from ..cost.stage_balance import busiest_rank
@@ -109,6 +112,8 @@ def passes_of(setting: Setting, hardware: Hardware, *, messages: bool = True) ->
     work = _work(setting, hardware)
     sent = _sent_in_blocks(setting, hardware, work) if messages else {}
     inside, third = sum(sent.values()) / m, work.once / 3
+    if messages and setting.memory_options.offload.activations:
+        sent["host"] = m * _activations_s(setting, hardware, work)
     together = setting.tied_ends or not setting.ends_apart  # both ends of a tied weight wait for each other
     gaps = (third + inside / 2, third + work.again + inside / 2, third)
     bubble = together * fill_s(layout, m, *gaps, ends_apart=setting.ends_apart)
@@ -131,10 +136,8 @@ def _work(setting: Setting, hardware: Hardware) -> _Work:
     of_blocks = setting.tokens * blocks * decoder.costs.blocks[0] / rate + blocks * hardware.block_s + padding
     recompute = setting.memory_options.recompute
     share = {"none": 0.0, "selective": _SELECTIVE, "full": 1.0}[recompute.mode] / recompute.every
-    if recompute.mode == "full" and splits_backward(layout):
-        share *= 2
     whole = routed if recompute.mode == "selective" and setting.experts_together else 0.0
-    again = share * (of_blocks - whole) + whole / recompute.every
+    again = (share * (of_blocks - whole) + whole / recompute.every) * (2 if splits_backward(layout) else 1)
     attention = setting.tokens * blocks * 12 * decoder.query * setting.seq_len / rate
     return _Work(once, again / 3, blocks, attention)
 
@@ -158,10 +161,24 @@ def _sent_in_blocks(setting: Setting, hardware: Hardware, work: _Work) -> dict[s
         whole = _axis_s(setting, hardware, _RINGS, calls, "rings" if gathers else "neighbours")
         found["ring"] = max(0.0, whole - (0.0 if gathers else hardware.hidden * m * work.attention))
     if layout.expert > 1:
-        times = 4 if setting.memory_options.recompute.mode == "none" else 6
+        times = 4 + 2 * _share_recomputed(setting) * (2 if splits_backward(layout) else 1)
         size = passes * times * _routed_bytes(setting)
         found["expert"] = hardware.sending_s(layout.expert, layout.tensor, size, passes * times, "all_to_all")
     return found
+
+
+def _activations_s(setting: Setting, hardware: Hardware, work: _Work) -> float:
+    """Seconds per micro-batch in which a rank waits for its blocks' activations, on their way to the host and back."""
+    mode, share = setting.memory_options.recompute.mode, _share_recomputed(setting)
+    each = share * block_bytes(setting, mode) + (1 - share) * block_bytes(setting, "none")
+    moved = setting.tokens * work.blocks * each / hardware.host
+    return max(0.0, moved - work.once / 3) + max(0.0, moved - 2 * work.once / 3 - work.again)
+
+
+def _share_recomputed(setting: Setting) -> float:
+    """The share of blocks that are recomputed, in any mode."""
+    recompute = setting.memory_options.recompute
+    return 0.0 if recompute.mode == "none" else 1 / recompute.every
 
 
 def _again(setting: Setting) -> bool:
@@ -256,9 +273,12 @@ def _optimizer_s(setting: Setting, hardware: Hardware) -> float:
     """Seconds of the update of the parameters whose optimizer state the busiest rank keeps."""
     parts = setting.cut if setting.layout.zero else 1
     own, each = setting.decoder.chunks_held(setting.layout, parts), update_bytes(setting)
-    away = setting.memory_options.offload.optimizer
-    moved = setting.gradients + setting.compute
-    return own * ((1 - away) * each / hardware.memory_bandwidth + away * (each + moved) / hardware.host)
+    offload = setting.memory_options.offload
+    moved, written = setting.gradients + setting.compute, (1 + setting.moments) * setting.master
+    there = (each + moved) / hardware.host
+    if offload.to == "disk":
+        there = (each - 2 * written + moved) / hardware.host + written * hardware.ranks_per_node / hardware.disk
+    return own * ((1 - offload.optimizer) * each / hardware.memory_bandwidth + offload.optimizer * there)
 
 
 def update_bytes(setting: Setting) -> int:

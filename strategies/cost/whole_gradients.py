@@ -11,13 +11,26 @@ from .model_shape import Weight
 
 
 def elements(setting: Setting, is_whole: Callable[[Weight], bool]) -> int:
-    """How many rank 0 has of the parameters for which `is_whole`, as ZeRO shards them; 0 if no more than two are added up at a time."""
-    if max(setting.cut, setting.replicas // setting.cut) <= 2:
-        return 0
+    """How many rank 0 has of the parameters for which `is_whole`, as ZeRO shards them, of those of which three are added up at a time."""
     layout, of = setting.layout, setting.decoder
     parts = setting.cut if layout.zero else 1
     times = ((1, of.embed), (first_rank.blocks(setting), of.block), (first_rank.has_head(setting), of.end))
-    return sum(count * weight.of(layout).chunk(parts) for count, part in times for weight in part if is_whole(weight))
+    return sum(
+        count * weight.of(layout).chunk(parts)
+        for count, part in times
+        for weight in part
+        if is_whole(weight) and _has_an_order(setting, weight)
+    )
+
+
+def _has_an_order(setting: Setting, weight: Weight) -> bool:
+    """Whether more than two gradients are added up at a time: of replicas, or of tensor ranks along several lines of a grid or a cube."""
+    if max(setting.cut, setting.replicas // setting.cut) > 2:
+        return True
+    shape = setting.layout.tensor_shape
+    if shape is None or shape.division.columns <= 2:
+        return False
+    return weight.copied or (shape.mode == "3d" and is_vector(weight))
 
 
 def in_one_dimension(weight: Weight) -> bool:

@@ -108,6 +108,9 @@ class OwnStage(PipelineStage):
         if not full_backward and not self.is_first and not self._is_checked:
             check_graph(self.submod, *self.fwd_cache[bwd_chunk_id], self.schedule)
             self._is_checked = True
+        if not (full_backward or self.is_first or self.is_last):
+            given, taken = self.fwd_cache[bwd_chunk_id]
+            self.fwd_cache[bwd_chunk_id] = (tuple(map(_no_view, given)), taken)
         with current().clock.busy, current().tracer.span("backward", name, bwd_chunk_id, self.stage_index), ending:
             given = unwrapped(partial(super().backward_one_chunk, bwd_chunk_id, loss, full_backward, last_backward))
         if not full_backward:  # torch leaves the gradient that it sends with the input, until the next step
@@ -136,6 +139,11 @@ class OwnStage(PipelineStage):
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         return in_pairs(_contiguous(super().get_bwd_send_ops(bwd_chunk_id)), self.pairs)
+
+
+def _no_view(value: torch.Tensor) -> torch.Tensor:
+    """The same result of a stage, which torch detaches in place after a pass for its inputs alone, as it cannot detach a view."""
+    return value.clone() if value._is_view() else value
 
 
 def _contiguous(operations: Sequence[dist.P2POp]) -> list[dist.P2POp]:

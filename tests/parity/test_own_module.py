@@ -207,6 +207,19 @@ class Permuted(nn.Module):
         return torch.tanh(torch.einsum("bsd,ed->bse", x, self.mix))
 
 
+class Viewed(Part):
+    def forward(self, x, tokens):
+        return super().forward(x, tokens).transpose(1, 2).transpose(1, 2)
+
+
+class Viewing(Staged):
+    """Its stages return views."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleDict({str(n): Viewed(8, 0.0) for n in range(4)})
+
+
 class Permuting(Staged):
     def __init__(self):
         super().__init__()
@@ -505,6 +518,13 @@ def test_gradients_may_have_any_strides_in_a_split_backward_pass(
     spec = make_spec({"pipeline": pipeline, "schedule": schedule, "micro_batch": 2}, model=own("Permuting"))
     found, expected = train(spec, root), one_process(spec)
     assert_same(found, expected)
+
+
+def test_a_stage_may_return_a_view_in_a_split_backward_pass(
+    own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    spec = make_spec({"pipeline": 2, "schedule": "zbv", "micro_batch": 2}, model=own("Viewing"))
+    assert_same(train(spec, root), one_process(spec))
 
 
 @pytest.mark.full

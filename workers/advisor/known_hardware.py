@@ -27,6 +27,8 @@ _BLOCK_S: Final = 1e-4
 _HIDDEN: Final = 0.8
 #: Bytes/s between a GPU and its host, with an update there.
 _HOST: Final = 25e9
+#: Bytes/s to a node's disk, an NVMe drive.
+_DISK: Final = 3e9
 
 #: Of one core of a CPU: FLOP/s reached in fp32, bytes/s of memory, and of gloo between two processes. To be measured where they matter.
 _CORE_FLOPS: Final = 2e10
@@ -78,6 +80,7 @@ def of_gpus(model: GpuModel, precision: str, world: int, given: Given) -> Hardwa
         block_s=_BLOCK_S,
         hidden=_HIDDEN,
         host_memory=given.host_memory,
+        disk=_DISK,
     )
 
 
@@ -101,6 +104,7 @@ def of_cpus(cores: int, memory: int | None, world: int, given: Given) -> Hardwar
         block_s=_CPU_BLOCK_S,
         hidden=0.0,
         cores=min(1.0, cores / here),
+        disk=_DISK,
     )
 
 

@@ -1,6 +1,6 @@
 """The validation loss, over the same batches in the same order each time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -66,11 +66,26 @@ class Validation(Callback):
 @contextmanager
 def evaluating(parts: Sequence[nn.Module]) -> Iterator[None]:
     """Inside, the modules are in evaluation mode, in which dropout drops nothing. Then each is in the mode in which it was."""
-    before = [(module, module.training) for part in parts for module in part.modules()]
+    before = {module: module.training for part in parts for module in part.modules()}
     for part in parts:
         part.eval()
     try:
         yield
     finally:
-        for module, training in before:
-            module.training = training
+        for part in parts:
+            _restore(part, before)
+
+
+def _restore(module: nn.Module, before: Mapping[nn.Module, bool]) -> None:
+    """Put a module into the mode in which it was, by its method `train`, which may undo what it did for the evaluation.
+
+    Of a module whose parts were in different modes, each part by its own.
+    """
+    modes = {before[one] for one in module.modules()}
+    if len(modes) == 1:
+        if module.training not in modes:
+            module.train(not module.training)
+        return
+    module.training = before[module]
+    for child in module.children():
+        _restore(child, before)

@@ -1,11 +1,11 @@
-/** Renders the app. If the address has a code, it signs the browser in first. */
+/** Renders the app. If the address has a code, it signs the browser in first; a later address is followed too. */
 
 import "./theme.css"; // first, so that a component's own rules override it
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { BAD_LINK, makeClient } from "./api/query-client";
-import { signIn, takeCode } from "./api/session";
+import { makeClient } from "./api/query-client";
 import { App } from "./app";
+import { followLinks, signInByLink } from "./features/session/link";
 import { followTheme } from "./hooks/use-theme";
 
 const root = document.getElementById("root");
@@ -20,6 +20,5 @@ const show = () => {
     </StrictMode>,
   );
 };
-const code = takeCode();
-if (code === null) show();
-else void signIn({ code }).catch((error: unknown) => { client.setQueryData(BAD_LINK, error); }).finally(show);
+followLinks(client);
+void signInByLink(client).finally(show);

@@ -64,6 +64,21 @@ async def test_what_blocks_is_refused_and_takes_one_turn(blocked: threading.Even
     await _answered(files)  # ... until one ends
 
 
+async def test_where_no_thread_can_be_started_files_are_checked_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = SpecFiles()
+    with monkeypatch.context() as full:
+
+        def start(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        full.setattr(threading.Thread, "start", start)
+        with pytest.raises(FilesTooSlow, match="No thread can be started"):
+            await files.look(lambda _: 1)
+        with pytest.raises(AdvisorBusy, match="No thread can be started"):
+            await files.search(lambda: 1)
+    await _answered(files)
+
+
 async def test_files_that_do_not_answer_take_no_turns_of_others_and_searches_share_one(
     blocked: threading.Event,
 ) -> None:

@@ -1900,7 +1900,7 @@ export interface components {
         };
         /**
          * AxisSeconds
-         * @description Seconds of a step in which nothing hides the messages of an axis.
+         * @description Seconds of a step in which nothing hides the messages of an axis, or of `host`: activations that are offloaded there.
          */
         readonly AxisSeconds: {
             /** Axis */
@@ -12955,6 +12955,8 @@ export interface operations {
             readonly query?: {
                 /** @description The step. By default the file without one, or if there is none the newest. */
                 readonly step?: number | null;
+                /** @description Only a file with this SHA-256: another one is not found. */
+                readonly sha256?: string | null;
             };
             readonly header?: {
                 /** @description One range of bytes, such as `bytes=1000-`. */

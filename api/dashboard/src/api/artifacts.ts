@@ -8,6 +8,8 @@ export interface Artifact {
   type: "file" | "image" | "table";
   rank: number;
   bytes: number;
+  /** Of its content, which is another one once the name is logged again at this step. */
+  sha256: string;
   /** A browser shows it as an image. */
   shown: boolean;
   /** Where its content is. */
@@ -27,6 +29,7 @@ const toArtifact = (job: string, wire: Schema<"LoggedArtifact">): Artifact => ({
   type: wire.type,
   rank: wire.rank,
   bytes: wire.bytes,
+  sha256: wire.sha256,
   shown: SHOWN.includes(wire.media_type),
   address: addressOf(job, wire),
 });
@@ -36,6 +39,9 @@ function addressOf(job: string, { name, step }: Schema<"LoggedArtifact">): strin
   const path = name.split("/").map(encodeURIComponent).join("/");
   return fill("/v1/jobs/{job}/artifacts/", { path: { job } }) + path + (step === null ? "" : `?step=${step}`);
 }
+
+/** Where only this content is: a browser does not load an image's address again while that stays the same. */
+export const addressOfContent = ({ address, sha256 }: Artifact) => `${address}${address.includes("?") ? "&" : "?"}sha256=${sha256}`;
 
 /** Raises `Problem`. */
 export async function listArtifacts(job: string, after: string | null, limit: number, signal?: AbortSignal): Promise<ArtifactPage> {

@@ -105,6 +105,11 @@ export function get<Path extends With<"get">>(path: Path, request: Request<paths
   return call("GET", fill(path, request), request) as Promise<Answer<paths[Path]["get"]>>;
 }
 
+/** The response as the text that it is, in which no number is rounded. Raises `Problem`. */
+export function getText<Path extends With<"get">>(path: Path, request: Request<paths[Path]["get"]>): Promise<string> {
+  return call("GET", fill(path, request), request, undefined, (response) => response.text()) as Promise<string>;
+}
+
 /** Raises `Problem`. */
 export function post<Path extends With<"post">>(path: Path, request: Request<paths[Path]["post"]>, body?: Body): Promise<Answer<paths[Path]["post"]>> {
   return call("POST", fill(path, request), request, body) as Promise<Answer<paths[Path]["post"]>>;
@@ -125,7 +130,9 @@ export function remove<Path extends With<"delete">>(path: Path, request: Request
   return call("DELETE", fill(path, request), request) as Promise<Answer<paths[Path]["delete"]>>;
 }
 
-async function call(method: string, address: string, { signal, timeoutMs = TIMEOUT_MS }: Limits, body?: Body): Promise<unknown> {
+const asJson = (response: Response): Promise<unknown> => response.json();
+
+async function call(method: string, address: string, { signal, timeoutMs = TIMEOUT_MS }: Limits, body?: Body, read = asJson): Promise<unknown> {
   const timeout = AbortSignal.timeout(timeoutMs);
   const failed = (error: unknown): never => {
     if (signal?.aborted) throw error;
@@ -138,7 +145,7 @@ async function call(method: string, address: string, { signal, timeoutMs = TIMEO
     ...(body && { body: body.text }),
   }).catch(failed);
   if (!response.ok) throw await toProblem(response);
-  return await response.json().catch(failed); // it may break off after its headers
+  return await read(response).catch(failed); // it may break off after its headers
 }
 
 /** `/v1/jobs/{job}` with its parts filled in, and the query's parameters that are not null, undefined or empty. */

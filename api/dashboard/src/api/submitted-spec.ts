@@ -1,6 +1,6 @@
 /** The text that a job was submitted with, and the checkpoint with which it began. */
 
-import { get } from "./http";
+import { get, getText } from "./http";
 
 export interface SubmittedSpec {
   format: "yaml" | "json";
@@ -21,3 +21,6 @@ export async function getSubmittedSpec(job: string, signal?: AbortSignal): Promi
   const { format, text, layout_changed: layoutChanged, resume } = await get("/v1/jobs/{job}/submitted-spec", { path: { job }, signal });
   return { spec: text === null || format === null ? null : { format, text, layoutChanged }, resume };
 }
+
+/** The job as JSON, whose `spec` has every default and each number to its last digit. Raises `Problem`. */
+export const getJobText = (job: string, signal?: AbortSignal): Promise<string> => getText("/v1/jobs/{job}", { path: { job }, signal });

@@ -9,11 +9,13 @@ export interface Series {
 
 const COLUMNS = ["series", "first_step", "last_step", "mean", "min", "max"];
 
+/** The points that have any of these steps. */
+export const within = (points: Series["points"], [low, high]: Range) => points.filter(({ x, from = x, to = x }) => to >= low && from <= high);
+
 /** What has no value is an empty field. `range`: the steps of which any is in it; null: all. */
 export function toCsv(series: readonly Series[], range: Range | null): string {
-  const [low, high] = range ?? [-Infinity, Infinity];
   const rows = series.flatMap(({ name, points }) =>
-    points.map(({ x, y, from = x, to = x, low: min, high: max }) => [name, from, to, y, min, max] as const).filter(([, from, to]) => to >= low && from <= high),
+    (range ? within(points, range) : points).map(({ x, y, from = x, to = x, low: min, high: max }) => [name, from, to, y, min, max] as const),
   );
   return [COLUMNS, ...rows].map((row) => `${row.map(field).join(",")}\r\n`).join("");
 }

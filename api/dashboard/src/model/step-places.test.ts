@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { placesOf } from "./step-places";
+import { hull, placesOf, rangesAlong } from "./step-places";
 
 test("a step is between its neighbours, there and back", () => {
   const places = placesOf([{ step: 1, x: 10 }, { step: 11, x: 20 }, { step: 21, x: 120 }]);
@@ -17,3 +17,15 @@ test("a clock that was set back leaves steps out", () => {
 });
 
 test("one place is none", () => { expect(placesOf([{ step: 1, x: 1 }])).toBeNull(); });
+
+test("a range of one run's steps is another one of each run, rounded outwards, and has a step at least", () => {
+  const paced = (pace: number) => placesOf([1, 1000].map((step) => ({ step, x: pace * step })));
+  const [one, half, slow] = [paced(1), paced(0.5), paced(400)];
+  expect(rangesAlong([3, 7], [one, half, null, slow], one)).toEqual([[3, 7], [6, 14], null, [0, 1]]);
+  expect(rangesAlong([3, 7], [null], null)).toEqual([null]);
+  expect(rangesAlong(null, [one, half], one)).toEqual([null, null]);
+});
+
+test("a hull is from the first to the last step of all", () => {
+  expect([hull([[3, 7], null, [5, 9]]), hull([null])]).toEqual([[3, 9], null]);
+});

@@ -20,7 +20,12 @@ interface Known {
   job: JobWire;
   curves?: object;
   logged?: Record<string, number[]>;
+  /** Seconds of a step. */
+  pace?: number;
 }
+
+const BEGUN = Date.parse("2026-11-21T12:00:04Z") / 1000;
+const pointsAt = (pace: number) => [1, 1000].map((step) => ({ step, ts: BEGUN + pace * step, tokens: 512 * step }));
 
 function loggedCurves(logged: Record<string, number[]>, { url }: SentRequest): Response {
   const known = url.searchParams.getAll("name").filter((name) => name in logged);
@@ -37,11 +42,11 @@ function controlPlane(runs: readonly Known[]): SentRequest[] {
       return Response.json({ items: found.map((name) => ({ name, jobs: 1, last_step: 2 })), more: false });
     },
   };
-  for (const { job, curves = NO_CURVES, logged = {} } of runs) {
+  for (const { job, curves = NO_CURVES, logged = {}, pace = 1 } of runs) {
+    answers[`GET /v1/jobs/${job.id}/metrics`] = () => Response.json({ points: pointsAt(pace), evals: [] });
     answers[`GET /v1/jobs/${job.id}`] = () => Response.json(job);
     answers[`GET /v1/jobs/${job.id}/curves`] = () => Response.json(curves);
     answers[`GET /v1/jobs/${job.id}/logged-curves`] = (request) => loggedCurves(logged, request);
-    answers[`GET /v1/jobs/${job.id}/metrics`] = () => Response.json({ points: [{ step: 1, ts: 1_795_262_405, tokens: 512 }, { step: 2, ts: 1_795_262_407, tokens: 1024 }], evals: [] });
   }
   return given(answers);
 }
@@ -220,6 +225,27 @@ test("a range from step 0, where logged metrics may begin, is one from step 1 fo
   const ranges = () => requests.filter(({ url }) => url.pathname.endsWith("/curves") && url.searchParams.get("to") === "3");
   await expect.poll(ranges).not.toEqual([]);
   expect(ranges()[0]?.url.searchParams.get("from")).toBe("1");
+});
+
+/** Of each path and run the ranges of steps that were read last: `curves job-1: 100-200`. */
+const rangesRead = (requests: readonly SentRequest[]) =>
+  [...new Map(requests.flatMap(({ url: { pathname, searchParams } }) => {
+    const [, id, kind] = /jobs\/(job-\d)\/((?:logged-)?curves)$/.exec(pathname) ?? [];
+    if (id === undefined || !searchParams.has("to")) return [];
+    return [[`${kind} ${id}`, `${kind} ${id}: ${searchParams.get("from")}-${searchParams.get("to")}`]];
+  })).values()].sort();
+
+const paced = (id: string, pace: number): Known => ({ job: jobWire({ id, name: id, state: "succeeded" }), curves: { ...TRAINED, width: 2, starts: [1, 3], last_step: 1000, end: 1000 }, logged: { acc: [1, 2] }, pace });
+
+test.each([
+  ["one axis of steps", "", "100-200", "100-200", "100-200"],
+  ["time, each run in its own steps", "&by=time", "100-200", "200-400", "33-67"],
+  ["time against a baseline, which is read wherever a run is", "&by=time&difference=1", "33-400", "200-400", "33-67"],
+])("a range is read along %s", async (_, more, ...ranges) => {
+  const requests = controlPlane([paced("job-1", 1), paced("job-2", 0.5), paced("job-3", 3)]);
+  open(<ComparePage />, `${BOTH}&job=job-3&from=100&to=200${more}`);
+  const expected = ["curves", "logged-curves"].flatMap((kind) => ranges.map((range, at) => `${kind} job-${at + 1}: ${range}`));
+  await expect.poll(() => rangesRead(requests)).toEqual(expected);
 });
 
 test("a run's curves are read after its state, so that those of a run that has ended are whole", async () => {

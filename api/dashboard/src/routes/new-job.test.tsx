@@ -327,6 +327,19 @@ test.each([null, "name: quick # why\ntrain:\n  resume_from: other\n"])("a fork b
   expect((await editor()).value).toContain(`resume_from: ${began}\n`);
 });
 
+test("a fork of a job whose text was not kept has its seed to the last digit", async () => {
+  const spec = { name: "trial-1", labels: {}, train: { steps: 20, seed: 5 } };
+  given({
+    "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }] }),
+    "GET /v1/schema/job": () => Response.json(schema),
+    "GET /v1/jobs/job-1": () => new Response(JSON.stringify(jobWire({ id: "job-1", spec })).replace('"seed":5', '"seed":9223372036854775807')),
+    "GET /v1/jobs/job-1/submitted-spec": () => Response.json({ job: "job-1", format: null, text: null, resume: null, layout_changed: false }),
+    "POST /v1/jobs/preview": () => Response.json(preview),
+  });
+  open(<NewJobPage />, "/new?from=job-1");
+  expect((await editor()).value).toContain("  seed: 9223372036854775807\n");
+});
+
 test("a parent that is not there is said", async () => {
   given({ "GET /v1/templates": () => Response.json({ items: [] }) });
   open(<NewJobPage />, "/new?from=job-0");

@@ -76,6 +76,14 @@ def test_a_step_is_chosen_and_the_newest_is_sent_without_one(plane: Plane, job: 
     assert get(plane, job, "run/model").content == b"of the run", "a file without a step can be had, too"
 
 
+def test_only_the_content_that_is_named_is_sent(plane: Plane, job: str) -> None:
+    digest = hashlib.sha256(PNG).hexdigest()
+    assert get(plane, job, "samples", params={"step": 1, "sha256": digest}).content == PNG
+    other = get(plane, job, "samples", params={"step": 20, "sha256": digest})
+    assert problem(other, 404, "artifact_not_found"), "as after the name was logged again"
+    assert problem(get(plane, job, "samples", params={"sha256": "no"}), 422, "invalid_request")
+
+
 def test_nothing_that_holds_a_script_is_shown_in_place(plane: Plane, job: str) -> None:
     image, page, table = (get(plane, job, name) for name in ("samples", "run/page.html", "table ü"))
     assert image.headers["content-type"] == "image/png" and image.headers["content-disposition"].startswith("inline;")

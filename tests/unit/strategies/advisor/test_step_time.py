@@ -87,9 +87,10 @@ def test_2bw_has_a_bubble_where_its_ranks_end_a_step_apart_and_both_ends_share_a
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
-def test_recompute_of_a_split_backward_pass_is_twice_a_forward_pass(schedule: str) -> None:
-    found = timed({"pipeline": 4, "schedule": schedule, "micro_batch": 4}, recompute="full")
-    once = timed({"pipeline": 4, "micro_batch": 4}, recompute="full").passes.recompute
+@pytest.mark.parametrize("mode", ["full", "selective", "every-2"])
+def test_each_half_of_a_split_backward_pass_computes_again(schedule: str, mode: str) -> None:
+    found = timed({"pipeline": 4, "schedule": schedule, "micro_batch": 4}, recompute=mode)
+    once = timed({"pipeline": 4, "micro_batch": 4}, recompute=mode).passes.recompute
     assert found.passes.recompute == pytest.approx(once * (2 if schedule == "zb-h1" else 1))
 
 
@@ -120,10 +121,20 @@ def test_selective_recompute_multiplies_experts_again_and_exchanges_their_tokens
     again = B // 2 * S * EXPERTS / 3 / 156e12
     assert selective.recompute == pytest.approx(again + 0.1 * (full.recompute - again))
     assert selective.sent["expert"] == full.sent["expert"] == pytest.approx(1.5 * none.sent["expert"])
+    half = timed(layout, link, model=MIXTURE, recompute="every-2").passes
+    assert half.sent["expert"] == pytest.approx(1.25 * none.sent["expert"])
     on_cpus = timed({"data": 2}, replace(IDEAL, device="cpu"), model=MIXTURE, recompute="selective", precision="fp32")
     dense = timed({"data": 2}, recompute="selective")
     assert dense.passes.recompute < 0.2 * timed({"data": 2}, recompute="full").passes.recompute
     assert on_cpus.passes.recompute == pytest.approx(0.1 * full.recompute)
+
+
+def test_each_half_of_a_split_backward_pass_exchanges_experts_tokens_again() -> None:
+    link = replace(IDEAL, intra=Link(1e9, 0.0), inter=Link(1e9, 0.0))
+    layout = {"pipeline": 2, "data": 2, "expert": 2, "micro_batch": 1, "schedule": "zb-h1"}
+    none, selective, full = (timed(layout, link, model=MIXTURE, recompute=mode).passes for mode in MODES)
+    assert selective.sent["expert"] == full.sent["expert"] == pytest.approx(2 * none.sent["expert"])
+    assert selective.recompute > 2 * EXPERTS / 2 / 3 * B // 2 * S / 156e12
 
 
 @pytest.mark.parametrize("expert", [1, 2, 8])
@@ -187,6 +198,23 @@ def test_offloaded_state_moves_over_the_link_to_the_host() -> None:
     hardware = replace(IDEAL, memory_bandwidth=1e12, host=1e10)
     here, there = (timed({"data": 8}, hardware, offload={"optimizer": share}).optimizer for share in (0, 1))
     assert there == pytest.approx(here / 30 * 36 * 100)
+    on_disk = timed({"data": 8}, replace(hardware, disk=8e9), offload={"optimizer": 1, "to": "disk"}).optimizer
+    assert on_disk == pytest.approx(here / 30 * (12 * 100 + 12 * 1000)), "the ranks of a node share its disk"
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_offloaded_activations_move_to_the_host_and_back(recompute: str) -> None:
+    """A recomputed block has its input alone: of this model a sequence of 2,048 tokens with 2,304 elements of 2 bytes in 24 blocks."""
+    slow = {host: replace(IDEAL, host=host) for host in (1e9, 1e6, 1e15)}
+    here = timed({}, recompute=recompute).passes
+    found = {
+        host: timed({}, one, recompute=recompute, offload={"activations": True}).passes for host, one in slow.items()
+    }
+    assert found[1e15].sent["host"] == 0 and found[1e15].seconds == here.seconds
+    moved = {host: one.sent["host"] + here.compute + here.recompute for host, one in found.items()}
+    assert moved[1e6] == pytest.approx(1000 * moved[1e9])
+    whole = 2 * B * S * H * 2 * L / 1e6
+    assert moved[1e6] == pytest.approx(whole) if recompute == "full" else moved[1e6] > 10 * whole
 
 
 @pytest.mark.parametrize(

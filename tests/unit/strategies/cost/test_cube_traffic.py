@@ -157,3 +157,34 @@ def test_a_pipelines_first_rank_sends_for_its_own_stages() -> None:
         ("tensor_column", "all_reduce"): 2 * (1 + 3) * own + 3 * 2 * tokens / 2,
     }
     assert {flow: both_ends.moved[flow].elements - halves.moved[flow].elements for flow in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("tensor", "sent"),
+    [
+        # of 2 · 32 + 1 norms a rank has 8192/l elements, once along the depth and once along the columns
+        (_shape("3d", 4, 4, 4), 2 * 65 * 2048 * 3 / 4),
+        (_shape("3d", 2, 2, 2), 0),
+        (64, 0),
+    ],
+)
+def test_the_gradients_of_what_several_lines_hold_are_sent_where_a_sum_has_an_order(
+    tensor: object, sent: float
+) -> None:
+    """Also of one replica: they are added up along one line after the other."""
+    model = {
+        "preset": "8B",
+        "dim": DIM,
+        "layers": LAYERS,
+        "heads": 1024,
+        "kv_heads": 1024,
+        "hidden": 21_504,
+        "tied": True,
+    }
+    spec = TrainSpec.model_validate(
+        {"model": model, "layout": {"tensor": tensor}, "steps": 1, "global_batch": SEQUENCES, "precision": "bf16"}
+    )
+    setting = setting_of(spec, 32_768, "cuda")
+    assert isinstance(setting, Setting)
+    found = [one.elements for (_, kind), one in traffic(setting).moved.items() if kind == "broadcast"]
+    assert sum(found) == sent

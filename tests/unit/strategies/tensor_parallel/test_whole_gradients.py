@@ -126,6 +126,22 @@ def test_nothing_is_sent_where_a_sum_has_no_order(sizes: dict[str, int], axes: t
     assert sends or found is data
 
 
+@pytest.mark.parametrize(
+    ("sides", "axes", "sends"),
+    [
+        ((3, 3), (), True),
+        ((3, 3), (TENSOR_COLUMN,), False),  # the ranks of a column are one group
+        ((2, 2), (), False),
+        ((3, 1), (), False),
+    ],
+)
+def test_a_sum_along_several_lines_has_an_order(sides: tuple[int, int], axes: tuple[str, ...], sends: bool) -> None:
+    mesh = stand_in(**dict(zip((TENSOR_ROW, TENSOR_COLUMN), sides, strict=True)))
+    mesh.tensor_axes = (TENSOR_ROW, TENSOR_COLUMN)  # type: ignore[misc]
+    found = share_whole_grads(data_of([shard("q_norm.weight", torch.ones(2), *axes)]), mesh)
+    assert isinstance(found, WholeGradients) == sends
+
+
 def test_a_gradient_on_the_host_is_sent_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = []
     monkeypatch.setattr(dist, "broadcast", lambda flat, **_: sent.append((flat.device.type, tuple(flat.shape))))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from shardyard.strategies.mesh import make_mesh
 from shardyard.workers.messages.rank_status import QUICK
@@ -14,6 +15,7 @@ from shardyard.workers.trainer.assemble import assemble
 from shardyard.workers.trainer.build import allocate
 from shardyard.workers.trainer.heartbeat import Heartbeat
 from shardyard.workers.trainer.instruments import Instruments
+from shardyard.workers.trainer.validation import evaluating
 
 MODULE = """
 from torch import nn
@@ -22,6 +24,33 @@ from torch import nn
 def make():
     return nn.Sequential(nn.Embedding(256, 8), nn.Linear(8, 256))
 """
+
+
+class Merging(nn.Linear):
+    """Adds an adapter to its weight while it is evaluated, as loralib's layers do."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.weight.data.fill_(0.5)
+        self.merged = False
+
+    def train(self, mode: bool = True) -> "Merging":
+        super().train(mode)
+        if self.merged == mode:
+            self.weight.data += -1.0 if mode else 1.0
+            self.merged = not mode
+        return self
+
+
+def test_a_module_undoes_what_it_does_for_an_evaluation_and_a_frozen_part_stays_in_its_mode() -> None:
+    part = nn.Sequential(Merging(), nn.Dropout(), Merging())
+    for frozen in part[1:]:
+        frozen.eval()
+    with evaluating([part]):
+        assert [part[0].merged, part[2].merged, part.training] == [True, True, False]
+    assert [part[0].merged, part[2].merged] == [False, True], "the other one was merged before"
+    assert [part[0].weight[0, 0].item(), part[2].weight[0, 0].item()] == [0.5, 1.5]
+    assert [module.training for module in part.modules()] == [True, True, False, False]
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import type { CompareView } from "../../model/compare-view";
 import { along } from "../../model/curve";
 import { loss, number } from "../../model/format";
 import { groupsOf, isFound } from "../../model/metric-groups";
-import type { Places } from "../../model/step-places";
+import { hull, type Places, rangesAlong } from "../../model/step-places";
 import { chartsFound, TRAINING_CHARTS, type TrainingChart } from "../../model/training-charts";
 import { ComparePanel, type PanelCurve } from "./compare-panel";
-import { type ComparedRun, useLoggedCurves, usePlaces, useRange } from "./use-comparison";
+import { type ComparedRun, useLoggedCurves, usePlaces, useRanges } from "./use-comparison";
 
 const VALIDATION = "Validation loss (nats per token)";
 
@@ -38,9 +38,10 @@ export function CompareCharts({ runs, base, names, view, onZoom }: CompareCharts
   const groups = useMemo(() => groupsOf(names, view.find), [names, view.find]);
   const { inView, watch } = useInView();
   const wanted = useMemo(() => groups.flatMap(({ metrics }) => metrics.flatMap(({ name }) => (inView.has(name) ? [name] : []))), [groups, inView]);
-  const { found, problem } = useLoggedCurves(runs, wanted, view.zoom);
-  const range = useRange(runs, view.zoom);
-  const shared = { runs, base, view, places, onZoom };
+  const { axis, ranges, read } = useMemo(() => rangesOf(view, places, base), [view, places, base]);
+  const { found, problem } = useLoggedCurves(runs, wanted, read);
+  const fine = useRanges(runs, read);
+  const shared = { runs, base, view, places, axis, ranges, onZoom };
   return (
     <>
       {problem && <ProblemNotice problem={problem} stale={found.some((one) => one !== undefined)} />}
@@ -48,7 +49,7 @@ export function CompareCharts({ runs, base, names, view, onZoom }: CompareCharts
         <MetricGroup name="Training" count={charts.length + Number(validation)}>
           <div className="charts">
             {charts.map((chart, at) => (
-              <TrainingPanel key={chart.name} chart={chart} range={range} {...shared} after={at === 0 && validation ? <ValidationPanel {...shared} /> : null} />
+              <TrainingPanel key={chart.name} chart={chart} fine={fine} {...shared} after={at === 0 && validation ? <ValidationPanel {...shared} /> : null} />
             ))}
             {validation && charts.length === 0 && <ValidationPanel {...shared} />}
           </div>
@@ -71,13 +72,26 @@ export function CompareCharts({ runs, base, names, view, onZoom }: CompareCharts
 
 interface Shared extends Omit<CompareChartsProps, "names"> {
   places: readonly (Places | null)[];
+  axis: Places | null;
+  ranges: readonly (Range | null)[];
 }
 
-const styleOf = (run: ComparedRun, places: Places | null | undefined): Omit<PanelCurve, "points"> => ({ label: run.label, colour: run.colour, places: places ?? null });
+/**
+ * The places of the run in whose steps the zoom is, of each run the steps that are shown, and those that are read: a difference at
+ * equal steps needs the baseline at the steps of all runs.
+ */
+function rangesOf({ zoom, by, difference }: CompareView, places: readonly (Places | null)[], base: number) {
+  const axis = places[base] ?? places.find((one) => one !== null) ?? null;
+  const ranges = by === "step" ? places.map(() => zoom) : rangesAlong(zoom, places, axis);
+  return { axis, ranges, read: difference && ranges[base] ? ranges.with(base, hull(ranges)) : ranges };
+}
 
-function TrainingPanel({ chart, range, after, runs, places, ...shared }: Shared & { chart: TrainingChart; range: readonly Curve[]; after: ReactNode }) {
+const styleOf = (run: ComparedRun, places: Places | null | undefined, range: Range | null | undefined): Omit<PanelCurve, "points"> =>
+  ({ label: run.label, colour: run.colour, places: places ?? null, range: range ?? null });
+
+function TrainingPanel({ chart, fine, after, runs, places, ranges, ...shared }: Shared & { chart: TrainingChart; fine: readonly Curve[]; after: ReactNode }) {
   const { name, title, format, log, exact } = chart;
-  const curves = useMemo(() => runs.map((run, at): PanelCurve => ({ ...styleOf(run, places[at]), points: along(range[at] ?? run.curve, name) })), [runs, range, places, name]);
+  const curves = useMemo(() => runs.map((run, at): PanelCurve => ({ ...styleOf(run, places[at], ranges[at]), points: along(fine[at] ?? run.curve, name) })), [runs, fine, places, ranges, name]);
   return (
     <>
       <ComparePanel title={title} curves={curves} format={format} linear={log !== true} exact={exact === true} {...shared} />
@@ -86,17 +100,17 @@ function TrainingPanel({ chart, range, after, runs, places, ...shared }: Shared 
   );
 }
 
-function ValidationPanel({ runs, places, ...shared }: Shared) {
+function ValidationPanel({ runs, places, ranges, ...shared }: Shared) {
   const curves = useMemo(() => runs.map((run, at): PanelCurve => ({
-    ...styleOf(run, places[at]),
+    ...styleOf(run, places[at], ranges[at]),
     points: run.evals.map(({ step, loss: y }) => ({ x: step, y, low: y, high: y })),
-  })), [runs, places]);
+  })), [runs, places, ranges]);
   return <ComparePanel title={VALIDATION} curves={curves} format={loss} exact dots {...shared} />;
 }
 
 /** `found`: null while the panel is not in view. */
-function LoggedPanel({ name, found, runs, places, ...shared }: Shared & { name: string; found: readonly (ReadonlyMap<string, LoggedCurve> | undefined)[] | null }) {
-  const curves = useMemo(() => runs.map((run, at): PanelCurve => ({ ...styleOf(run, places[at]), points: found?.[at]?.get(name)?.points ?? [] })), [runs, places, found, name]);
+function LoggedPanel({ name, found, runs, places, ranges, ...shared }: Shared & { name: string; found: readonly (ReadonlyMap<string, LoggedCurve> | undefined)[] | null }) {
+  const curves = useMemo(() => runs.map((run, at): PanelCurve => ({ ...styleOf(run, places[at], ranges[at]), points: found?.[at]?.get(name)?.points ?? [] })), [runs, places, ranges, found, name]);
   const read = found?.some((one) => one?.has(name)) === true;
   if (!read) return <p className="card metric-panel-empty">{name}</p>;
   return <ComparePanel title={name} curves={curves} format={number} {...shared} />;

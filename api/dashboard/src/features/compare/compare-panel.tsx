@@ -7,6 +7,7 @@ import { alongOf, placed } from "../../components/chart-axis";
 import { ChartPanel } from "../../components/chart-panel";
 import { curveLines } from "../../components/curve-lines";
 import type { CompareView } from "../../model/compare-view";
+import { within } from "../../model/csv";
 import { differenceTo } from "../../model/difference";
 import type { Places } from "../../model/step-places";
 
@@ -16,6 +17,8 @@ export interface PanelCurve {
   points: readonly Drawn[];
   /** Where its steps are along the axis; null: it runs along steps, or they have no place. */
   places: Places | null;
+  /** Its steps that are shown; null: all. */
+  range: Range | null;
 }
 
 export interface ComparePanelProps {
@@ -24,6 +27,8 @@ export interface ComparePanelProps {
   curves: readonly PanelCurve[];
   /** The baseline's place among them. */
   base: number;
+  /** The places of the run in whose steps the zoom is. */
+  axis: Places | null;
   view: CompareView;
   format: (value: number | null) => string;
   /** Has no sense on a logarithmic axis. */
@@ -37,18 +42,17 @@ export interface ComparePanelProps {
 const GROUP = "compare";
 const FILES = "compare";
 
-export function ComparePanel({ title, curves, base, view, format, linear = false, exact = false, dots = false, onZoom }: ComparePanelProps) {
+export function ComparePanel({ title, curves, base, axis, view, format, linear = false, exact = false, dots = false, onZoom }: ComparePanelProps) {
   const { by, zoom, difference, log } = view;
   const baseline = curves[base];
   const shown = useMemo(() => shownOf(curves, difference ? baseline : undefined, by !== "step"), [curves, difference, baseline, by]);
   const weight = exact ? 0 : view.smooth;
   const lines = useMemo(() => shown.flatMap((curve) => linesOf(curve, weight, dots)), [shown, weight, dots]);
-  const series = useMemo(() => shown.map(({ label, points }) => ({ name: label, points })), [shown]);
-  const places = (baseline?.places ? baseline : curves.find((curve) => curve.places !== null))?.places ?? null;
-  const drawn = useMemo(() => alongOf(GROUP, by, zoom, places, onZoom), [by, zoom, places, onZoom]);
+  const series = useMemo(() => shown.map(({ label, points, range }) => ({ name: label, points: range ? within(points, range) : points })), [shown]);
+  const drawn = useMemo(() => alongOf(GROUP, by, zoom, axis, onZoom), [by, zoom, axis, onZoom]);
   if (lines.length === 0) return <p className="card metric-panel-empty">{title}<span className="quiet compare-why">{whyEmpty(difference && baseline?.points.length === 0 ? baseline.label : null, by !== "step" && curves.some(({ points }) => points.length > 0))}</span></p>;
   const about = difference ? `Difference to ${baseline?.label ?? ""}. ` : "";
-  return <ChartPanel of={FILES} series={series} title={difference ? `${title}, difference` : title} summary={about + ends(shown, format)} lines={lines} format={format} log={log && !linear && !difference} steps={zoom} {...drawn} />;
+  return <ChartPanel of={FILES} series={series} title={difference ? `${title}, difference` : title} summary={about + ends(shown, format)} lines={lines} format={format} log={log && !linear && !difference} steps={null} {...drawn} />;
 }
 
 /** Those that have a point on the axis, which runs along something else than steps if `away`; with a baseline what each is above it. */

@@ -69,22 +69,22 @@ export function useLoggedNames(ids: readonly string[], text: string, ended: bool
 /** How long curves of other names stay: until those of the names in view are there. */
 const KEPT_MS = 10_000;
 
-const curvesOf = (run: ComparedRun, range: Range | null, buckets?: number) => ["logged-curves", run.job.id, range, buckets ?? null];
+const curvesOf = (run: ComparedRun, buckets?: number) => ["logged-curves", run.job.id, buckets ?? null];
 
 const newest = (queries: readonly Query[]) =>
   queries.filter(({ state }) => state.data !== undefined).reduce<Query | undefined>((one, other) => (one && one.state.dataUpdatedAt >= other.state.dataUpdatedAt ? one : other), undefined)?.state.data as ReadonlyMap<string, LoggedCurve> | undefined;
 
-/** Of each run the curves of these logged metrics, as far as it has them. */
-export function useLoggedCurves(runs: readonly ComparedRun[], names: readonly string[], range: Range | null, buckets?: number): { found: readonly (ReadonlyMap<string, LoggedCurve> | undefined)[]; problem: Error | null } {
+/** Of each run the curves of these logged metrics, as far as it has them. `ranges`: its steps; null: all. */
+export function useLoggedCurves(runs: readonly ComparedRun[], names: readonly string[], ranges: readonly (Range | null)[], buckets?: number): { found: readonly (ReadonlyMap<string, LoggedCurve> | undefined)[]; problem: Error | null } {
   const client = useQueryClient();
   const settled = useDebounced(JSON.stringify(names));
   return useQueries({
-    queries: runs.map((run) => ({
-      queryKey: [...curvesOf(run, range, buckets), settled, hasEnded(run)],
-      queryFn: ({ signal }: Asked) => getLoggedCurves(run.job.id, JSON.parse(settled) as string[], range, signal, buckets),
+    queries: runs.map((run, at) => ({
+      queryKey: [...curvesOf(run, buckets), ranges[at] ?? null, settled, hasEnded(run)],
+      queryFn: ({ signal }: Asked) => getLoggedCurves(run.job.id, JSON.parse(settled) as string[], ranges[at] ?? null, signal, buckets),
       enabled: settled !== "[]",
-      // The answer for the names before: `keepPreviousData` does nothing among several queries.
-      placeholderData: () => newest(client.getQueryCache().findAll({ queryKey: curvesOf(run, range, buckets) })),
+      // The answer for the names or the range before: `keepPreviousData` does nothing among several queries.
+      placeholderData: () => newest(client.getQueryCache().findAll({ queryKey: curvesOf(run, buckets) })),
       refetchInterval: hasEnded(run) ? untilRead : POLL_MS,
       gcTime: KEPT_MS,
     })),
@@ -95,28 +95,29 @@ export function useLoggedCurves(runs: readonly ComparedRun[], names: readonly st
 /** Extremes are those of all steps, however few buckets there are. */
 const EXTREMES = 2;
 const NOTHING: ReadonlyMap<string, LoggedCurve> = new Map();
+const WHOLE: readonly (Range | null)[] = [];
 
 /** What the table has of each run, for metrics by their paths. */
 export function useResults(runs: readonly ComparedRun[], paths: readonly string[]): readonly RunResults[] {
   const names = paths.flatMap((path) => loggedName(path) ?? []);
-  const { found } = useLoggedCurves(runs, names, null, EXTREMES);
+  const { found } = useLoggedCurves(runs, names, WHOLE, EXTREMES);
   return useMemo(() => runs.map(({ curve, evals }, at) => ({ curve, evals, logged: found[at] ?? NOTHING })), [runs, found]);
 }
 
-/** The runs' own curves of a range of steps, as fine as possible; until they are read, the known ones. */
-export function useRange(runs: readonly ComparedRun[], range: Range | null): readonly Curve[] {
+/** The runs' own curves, each of its range of steps, as fine as possible; until they are read, and without a range, the known ones. */
+export function useRanges(runs: readonly ComparedRun[], ranges: readonly (Range | null)[]): readonly Curve[] {
   const { found } = useQueries({
-    queries: runs.map((run) => ({
-      queryKey: ["curves", run.job.id, range, hasEnded(run)],
-      queryFn: ({ signal }: Asked) => getCurves(run.job.id, range, signal),
-      enabled: range !== null && run.curve.width > 1,
+    queries: runs.map((run, at) => ({
+      queryKey: ["curves", run.job.id, ranges[at] ?? null, hasEnded(run)],
+      queryFn: ({ signal }: Asked) => getCurves(run.job.id, ranges[at] ?? null, signal),
+      enabled: ranges[at] != null && run.curve.width > 1,
       staleTime: Infinity,
       gcTime: 60_000,
       refetchInterval: hasEnded(run) ? untilRead : POLL_MS,
     })),
     combine: combine<Awaited<ReturnType<typeof getCurves>>>,
   });
-  return useMemo(() => runs.map(({ curve }, at) => (range !== null && curve.width > 1 ? found[at]?.curve : undefined) ?? curve), [runs, found, range]);
+  return useMemo(() => runs.map(({ curve }, at) => (ranges[at] != null && curve.width > 1 ? found[at]?.curve : undefined) ?? curve), [runs, found, ranges]);
 }
 
 /** Where the steps of each run are along an axis; null: by step, or not known. */

@@ -5,7 +5,7 @@ import { expectAccessible } from "../../testing/accessible";
 import { open } from "../../testing/control-plane";
 import { ImageStrip } from "./image-strip";
 
-const image = (step: number) => ({ name: "samples", step, type: "image" as const, rank: 0, bytes: 10, address: `/samples?step=${step}`, shown: true });
+const image = (step: number) => ({ name: "samples", step, type: "image" as const, rank: 0, bytes: 10, sha256: "a".repeat(64), address: `/samples?step=${step}`, shown: true });
 
 test("where later steps are missing, they are read on request", async () => {
   const onMore = vi.fn();

@@ -1,7 +1,7 @@
 /** One name's images: the one at the chosen step, and a slider over the steps that have one. Only the shown one is loaded. */
 
 import { useId, useState } from "react";
-import type { Artifact } from "../../api/artifacts";
+import { addressOfContent, type Artifact } from "../../api/artifacts";
 import { integer } from "../../model/format";
 
 export interface ImageStripProps {
@@ -21,7 +21,7 @@ export function ImageStrip({ name, images, more }: ImageStripProps) {
   const step = image.step === null ? "no step" : `step ${integer(image.step)}`;
   return (
     <figure className="image-strip">
-      <a href={image.address}><img src={image.address} alt={`${name}, ${step}`} loading="lazy" /></a>
+      <a href={image.address}><img src={addressOfContent(image)} alt={`${name}, ${step}`} loading="lazy" /></a>
       <figcaption><label htmlFor={id}>{name}</label> <span className="quiet">{step}</span></figcaption>
       <input
         id={id}

@@ -17,7 +17,7 @@ test("images have a slider over their steps, and each file is downloaded by its 
   });
   const { container } = open(<JobFiles job={job({ state: "succeeded" })} />);
   const shown = await screen.findByRole("img", { name: "samples/a b, step 20" });
-  expect(shown.getAttribute("src")).toBe("/v1/jobs/job-1/artifacts/samples/a%20b?step=20");
+  expect(shown.getAttribute("src")).toBe(`/v1/jobs/job-1/artifacts/samples/a%20b?step=20&sha256=${"a".repeat(64)}`);
   expect(screen.getAllByRole("img")).toHaveLength(1);
   fireEvent.change(screen.getByRole("slider", { name: "samples/a b" }), { target: { value: "0" } });
   expect(screen.getByRole("img", { name: "samples/a b, step 1" })).toBeTruthy();
@@ -88,6 +88,27 @@ test("a table shows its first rows, of which only the beginning is read", async 
   await expectAccessible(container);
   await userEvent.click(table.getByRole("button", { name: "Close" }));
   expect(screen.queryByRole("region", { name: "errors" })).toBeNull();
+});
+
+test("what is logged again at the same step is shown on the open page", async () => {
+  const again = { digest: "a", text: "text\r\nold\r\n" };
+  given({
+    "GET /v1/jobs/job-1/artifacts": () => {
+      const known = { sha256: again.digest.repeat(64) };
+      return Response.json({ items: [artifact({ name: "errors", type: "table", ...known }), { ...image(1), ...known }, artifact({ name: "whole", type: "image", media_type: "image/png", ...known })], next: null });
+    },
+    "GET /v1/jobs/job-1/artifacts/errors": () => new Response(again.text, { status: 206 }),
+  });
+  open(<Ending>{(state) => <JobFiles job={job({ state })} />}</Ending>);
+  await userEvent.click(await screen.findByRole("button", { name: "Show errors" }));
+  expect(await screen.findByText("old")).toBeTruthy();
+  Object.assign(again, { digest: "b", text: "text\r\nnew\r\n" });
+  await userEvent.click(screen.getByRole("button", { name: "End" })); // the list alone is read again at once
+  expect(await screen.findByText("new")).toBeTruthy();
+  expect(screen.queryByText("old")).toBeNull();
+  const shown = (name: string) => screen.getByRole("img", { name }).getAttribute("src");
+  expect(shown("samples/a b, step 1")).toBe(`/v1/jobs/job-1/artifacts/samples/a%20b?step=1&sha256=${"b".repeat(64)}`);
+  expect(shown("whole, no step")).toBe(`/v1/jobs/job-1/artifacts/whole?sha256=${"b".repeat(64)}`);
 });
 
 test("a job without files says how to log some", async () => {

@@ -10,7 +10,7 @@ const ROWS = 100;
 const MOST_BYTES = 256 * 1024;
 
 export function TableStart({ table, onClose }: { table: Artifact; onClose: () => void }) {
-  const query = useQuery({ queryKey: ["table", table.address], queryFn: ({ signal }) => (table.bytes > 0 ? readStart(table.address, MOST_BYTES, signal) : "") });
+  const query = useQuery({ queryKey: ["table", table.address, table.sha256], queryFn: ({ signal }) => (table.bytes > 0 ? readStart(table.address, MOST_BYTES, signal) : "") });
   const cut = table.bytes > MOST_BYTES;
   const [head, ...read] = csvRows(query.data ?? "", ROWS + 2, cut);
   const rows = read.slice(0, ROWS);

@@ -2,9 +2,10 @@
 
 import type { Job } from "../../api/jobs";
 import { getSchema } from "../../api/schema";
-import { getSubmittedSpec } from "../../api/submitted-spec";
+import { getJobText, getSubmittedSpec } from "../../api/submitted-spec";
 import { childText } from "../../model/child-text";
 import { childSpec, trains } from "../../model/checkpoints";
+import { exactJson } from "../../model/exact-json";
 import { withoutDefaults } from "../../model/spec-defaults";
 import { toYaml } from "../../model/yaml";
 
@@ -18,7 +19,10 @@ export async function firstText(parent: Job, checkpoint: string | null, signal?:
   const folded = withoutDefaults(schema, spec) as { train?: Train };
   const own = { parent: parent.spec as Mapping, child: spec, ...chosen(folded.train ?? {}) };
   const kept = submitted.spec && { ...submitted.spec, layoutChanged: submitted.spec.layoutChanged || parent.layoutChoice !== null };
-  return (kept && (await childText(kept, own))) ?? toYaml(folded);
+  const text = kept && (await childText(kept, own));
+  if (text !== null) return text;
+  const { spec: exact } = (await exactJson(await getJobText(parent.id, signal))) as { spec: unknown };
+  return toYaml(withoutDefaults(schema, childSpec({ ...parent, spec: exact }, checkpoint, submitted.resume)));
 }
 
 interface Train {

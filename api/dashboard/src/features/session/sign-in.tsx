@@ -19,15 +19,13 @@ function SignInPage() {
   useTitle("Sign in");
   const client = useQueryClient();
   const [token, setToken] = useState("");
-  const link = client.getQueryData<Error>(BAD_LINK);
+  const { data: link } = useQuery<Error | null>({ queryKey: BAD_LINK, queryFn: () => null, enabled: false, initialData: null });
   const enter = useMutation({
     mutationFn: () => signIn({ token }),
-    onSuccess: () => {
-      client.removeQueries({ queryKey: BAD_LINK });
-      return client.resetQueries();
-    },
+    onMutate: () => { client.setQueryData(BAD_LINK, null); },
+    onSuccess: () => client.resetQueries(),
   });
-  const problem = enter.error ?? link;
+  const problem = link ?? enter.error; // the newer one
   return (
     <main className="page">
       <section className="card sign-in stack">
