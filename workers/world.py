@@ -1,10 +1,12 @@
 """The world's process group of a rank, on gloo for CPUs and NCCL for GPUs; that of torchrun's environment, too."""
 
 import os
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,7 +25,10 @@ class DeviceFailed(RuntimeError):
 
 @contextmanager
 def formed_by_torchrun(kind: str) -> Iterator[torch.device]:
-    """The world's process group from torchrun's environment (a world of one without it); yields this rank's device."""
+    """The world's process group from torchrun's environment (a world of one without it); yields this rank's device.
+
+    What is raised on a GPU ends the process: it is printed first.
+    """
     alone = "RANK" not in os.environ
     if alone:
         os.environ |= {
@@ -38,8 +43,20 @@ def formed_by_torchrun(kind: str) -> Iterator[torch.device]:
     form_world(device, timeout=timedelta(minutes=10), **place)
     try:
         yield device
+    except Exception:
+        if device.type == "cuda":
+            _end_with_error()
+        raise
     finally:
         dist.destroy_process_group()
+
+
+def _end_with_error() -> NoReturn:
+    """End with the error that is being handled. NCCL's groups would wait for the other ranks, which wait for this one in a collective."""
+    traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def form_world(device: torch.device, **place: Any) -> None:
@@ -56,6 +73,9 @@ def device_of(kind: str, index: int) -> torch.device:
     if kind == "cpu":
         torch.set_num_threads(1)
         return torch.device("cpu")
+    if not torch.backends.cuda.is_built():
+        remedy = "Install torch's CUDA build there, or train on CPUs."
+        raise DeviceFailed(f"the rank cannot use a GPU: torch {torch.__version__} of this node has no CUDA. {remedy}")
     try:
         torch.cuda.set_device(index)
     except RuntimeError as error:  # the user's code has not run yet

@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from ...strategies.layout import Refusal
+from ...workers.storage.errors import StorageUnreachable
 from ...workers.storage.folder import Folder
 from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import below, is_bucket
@@ -143,7 +144,9 @@ class _Files:
                 await self._removals.do(root, partial(_removed, self._opened, root, job_id))
             except (OSError, Refusal) as error:
                 log.warning("the files of %s in %s could not be removed: %s", job_id, where, error)
-                if isinstance(error, TimeoutError):
+                if (
+                    isinstance(error, TimeoutError) or type(error) is StorageUnreachable
+                ):  # an unreadable file may be the only one
                     self._silent.add(root)
                 return False
         return True

@@ -23,7 +23,7 @@ _AT_ONCE: Final = 400
 _IN_MEMORY: Final = 32
 
 #: What a curve has beside its buckets.
-_CURVE: Final = ("width", "run", "last_step", "last", "lowest", "highest")
+_CURVE: Final = ("width", "run", "last_step", "last", "last_count", "lowest", "highest")
 
 #: One value: the run that logged it, its step, and the value; None if that is not finite.
 Point = tuple[int, int, float | None]

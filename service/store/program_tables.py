@@ -51,7 +51,8 @@ metric_series = Table(
     Column("width", BigInteger, nullable=False),  # steps of a bucket
     Column("run", BigInteger, nullable=False),  # attempt and generation that logged last
     Column("last_step", BigInteger, nullable=False),
-    Column("last", Double),
+    Column("last", Double),  # mean of the newest step's finite values
+    Column("last_count", Integer, nullable=False, server_default="1"),  # how many they are
     Column("lowest", Double),  # of its buckets
     Column("highest", Double),
     UniqueConstraint("job_id", "name"),

@@ -100,9 +100,9 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     with Client(url) as client:
         try:
             if searches and follow:
-                _follow(screen, client, job, emit, wanted, after)
+                _follow(screen, client, client.job(job).id, emit, wanted, after)
             elif searches:
-                _search(screen, client, job, emit, wanted, after, limit or _FOUND)
+                _search(screen, client, client.job(job).id, emit, wanted, after, limit or _FOUND)
             elif around is not None:
                 page = client.logs(client.job(job).id, rank=rank, around=around, limit=limit or _AROUND)
                 _say_removed(screen, page.removed, since=around - 1)

@@ -188,7 +188,7 @@ class AsyncClient(
             operation = await self.retry_unreachable(partial(self.operation, operation.job, operation.id))
         return operation
 
-    # Events, logs and metrics of a job
+    # Events, logs and metrics of a job. With a place in its records the job is sent as it was given: the service refuses a name.
 
     async def events(
         self,
@@ -206,7 +206,7 @@ class AsyncClient(
         Reconnects for up to `patience_s` after a lost connection or a restart of the control plane, and calls `on_lost` for each.
         """
         found = await self.job(job)
-        call = requests.events(found.id, logs=logs, rank=rank, ranks=ranks)
+        call = requests.events(job if after else found.id, logs=logs, rank=rank, ranks=ranks)
         place = Place(after, self._patience_s, on_lost)
         while True:
             try:
@@ -239,8 +239,9 @@ class AsyncClient(
     ) -> AsyncIterator[Logs]:
         """All log lines after position `after`, page by page. With `follow`, until the job has ended and every line was yielded."""
         found = await self.job(job)
+        asked = job if after else found.id
         while True:
-            page = await self.retry_unreachable(partial(self.logs, found.id, rank=rank, after=after))
+            page = await self.retry_unreachable(partial(self.logs, asked, rank=rank, after=after))
             if page.lines:
                 after = page.lines[-1].position
                 yield page
@@ -270,7 +271,8 @@ class AsyncClient(
     ) -> AsyncIterator[LogSearchResult]:
         """Pages of matching lines as of `search_logs`, up to the log's end; with `follow` until the job has ended. A page may be empty."""
         found = await self.job(job)
-        ask = partial(self.search_logs, found.id, text, rank=rank, level=level, stream=stream, regex=regex)
+        asked = job if after else found.id
+        ask = partial(self.search_logs, asked, text, rank=rank, level=level, stream=stream, regex=regex)
         search = partial(ask, since=since, until=until, limit=limit)
         while True:
             page = await self.retry_unreachable(partial(search, after=after))

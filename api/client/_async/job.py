@@ -225,9 +225,9 @@ class AsyncJobHandle(AsyncJobActions):
         due = notebook.Due(every_s)
         async for _ in self.events(self.cursor):
             if due():
-                now = await self.refresh()
+                now = await self._client.retry_unreachable(self.refresh)
                 shown.update(await now._drawn())
-        ended = await self.refresh()
+        ended = await self._client.retry_unreachable(self.refresh)
         shown.update(await ended._drawn())
         return ended
 
@@ -239,7 +239,10 @@ class AsyncJobHandle(AsyncJobActions):
     async def _read_curve(self) -> Metrics | None:
         try:
             return await self.metrics(max_points=notebook.POINTS)
-        except ApiError:  # a notebook that is opened later shows what was last read
+        except (
+            ApiError,
+            RuntimeError,
+        ):  # of a closed client, too: a notebook that is opened later shows what was last read
             return None
 
     def _repr_html_(self) -> str:

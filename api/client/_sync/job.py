@@ -226,9 +226,9 @@ class JobHandle(JobActions):
         due = notebook.Due(every_s)
         for _ in self.events(self.cursor):
             if due():
-                now = self.refresh()
+                now = self._client.retry_unreachable(self.refresh)
                 shown.update(now._drawn())
-        ended = self.refresh()
+        ended = self._client.retry_unreachable(self.refresh)
         shown.update(ended._drawn())
         return ended
 
@@ -240,7 +240,10 @@ class JobHandle(JobActions):
     def _read_curve(self) -> Metrics | None:
         try:
             return self.metrics(max_points=notebook.POINTS)
-        except ApiError:  # a notebook that is opened later shows what was last read
+        except (
+            ApiError,
+            RuntimeError,
+        ):  # of a closed client, too: a notebook that is opened later shows what was last read
             return None
 
     def _repr_html_(self) -> str:

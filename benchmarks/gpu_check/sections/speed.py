@@ -85,6 +85,8 @@ def _refuse_too_large(at: Place, spec: Mapping[str, Any]) -> None:
     train = at.run(spec).train
     arch = train.architecture(256)
     assert arch is not None
-    needed, there = BOTH * state_bytes(0, arch.parameters, 1), torch.cuda.mem_get_info(at.device)[1]
-    if needed > there:
-        raise Skip(f"both contenders need about {needed / 2**30:.0f} GiB, the device has {there / 2**30:.0f} GiB")
+    needed, (free, _) = BOTH * state_bytes(0, arch.parameters, 1), torch.cuda.mem_get_info(at.device)
+    if needed > free:
+        raise Skip(
+            f"both contenders need about {needed / 2**30:.0f} GiB, and {free / 2**30:.0f} GiB of the device are free"
+        )

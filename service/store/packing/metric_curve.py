@@ -35,13 +35,15 @@ class Bucket:
 class MetricCurve:
     """The buckets that were loaded, and those that `take` has changed. `run`: the newest that logged.
 
-    `lowest` and `highest` are of all buckets, also of those that were not loaded.
+    `lowest` and `highest` are of all buckets, also of those that were not loaded. `last` is the mean of the `last_count` finite values of
+    the newest step, one of each rank that logs it; None if it has none.
     """
 
     width: int = 1
     run: int = 0
     last_step: int = -1
     last: float | None = None
+    last_count: int = 0
     lowest: float | None = None
     highest: float | None = None
     buckets: dict[int, Bucket] = field(default_factory=dict)
@@ -58,8 +60,12 @@ class MetricCurve:
             self._begin(run, step)
         while step // self.width >= BUCKETS:
             self._halve()
-        if step >= self.last_step:
-            self.last_step, self.last = step, value
+        if step > self.last_step:
+            self.last_step, self.last, self.last_count = step, None, 0
+        if value is not None and step == self.last_step:
+            self.last_count += 1
+            known = value if self.last is None else self.last
+            self.last = known + (value / self.last_count - known / self.last_count)
         if value is not None:
             self._add(step // self.width, Bucket(1, value, value, value))
             self.lowest = value if self.lowest is None else min(self.lowest, value)
@@ -72,7 +78,7 @@ class MetricCurve:
         self.lowest = min((bucket.low for bucket in self.buckets.values()), default=None)
         self.highest = max((bucket.high for bucket in self.buckets.values()), default=None)
         if self.last_step >= step:
-            self.last_step, self.last = -1, None
+            self.last_step, self.last, self.last_count = -1, None, 0
 
     def _halve(self) -> None:
         buckets, self.buckets = self.buckets, {}

@@ -32,6 +32,17 @@ def test_a_notebook_shows_facts_and_curve(plane: Plane, client: Client) -> None:
     assert "<svg" not in job._repr_html_()  # what was known is shown all the same
 
 
+def test_a_job_of_a_closed_client_shows_what_was_known(plane: Plane) -> None:
+    with Client(plane.url) as client:
+        job = client.submit(SPEC)
+        gang = Gang(plane, job.id)
+        gang.steps(1, 20)
+        gang.succeed()
+        job = job.wait()
+    page = job._repr_html_()
+    assert job.id in page and "succeeded" in page and "<svg" not in page
+
+
 class Page:
     """Records what is shown, as a notebook's cell would show it."""
 

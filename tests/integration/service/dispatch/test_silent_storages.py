@@ -14,6 +14,7 @@ from shardyard.service.jobs.submit import cancel
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store.engine import Store
+from shardyard.workers.storage.errors import StorageUnreachable
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.open_folder import folder_at
 
@@ -102,18 +103,19 @@ async def test_any_number_of_silent_storages_of_jobs_stop_no_removal_in_the_serv
     assert [await counted(store, job.id) for job in kept] == [{}, {}, {}]
 
 
+@pytest.mark.parametrize("error", [TimeoutError, StorageUnreachable])
 async def test_a_storage_that_times_out_is_left_to_the_next_sweep(
-    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
 ) -> None:
     made, asked = await deleted(store, settings, submit, 3), []
 
     def fails(where: str) -> Folder:
         asked.append(where)
-        raise TimeoutError("as a file system that gives up")
+        raise error("as a file system that gives up, and a bucket that drops packets")
 
     with monkeypatch.context() as broken:
         broken.setattr(retention, "folder_at", fails)
         await retention.sweep(store, at_once(settings))
-    assert asked == [settings.storage]
+    assert asked == [settings.storage], "the others wait for the next sweep"
     await retention.sweep(store, at_once(settings))
     assert [await counted(store, job.id) for job in made] == [{}, {}, {}]

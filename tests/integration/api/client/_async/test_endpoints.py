@@ -23,8 +23,8 @@ from shardyard.workers.code_archive import Manifest, deflated
 from ...conftest import SPEC, Plane
 from ..conftest import NOTES, WEIGHTS
 
-#: Parameters that are not the caller's: a stream begins after `Last-Event-ID`.
-_BESIDES = {"watchJob": {"after"}}
+#: Parameters that are not the caller's: a stream begins after `Last-Event-ID`, and an image on a page is of one content.
+_BESIDES = {"watchJob": {"after"}, "downloadArtifact": {"sha256"}}
 
 #: The place of the job's checkpoint in its history: queued, placing, starting, this.
 SAVED = 4

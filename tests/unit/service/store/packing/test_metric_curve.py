@@ -53,7 +53,22 @@ def test_a_curve_of_any_length_is_bounded_and_loses_no_extreme(points: list[tupl
     values = [value for _, value in points]
     assert (curve.lowest, curve.highest) == (min(values), max(values))
     newest = max(step for step, _ in points)
-    assert curve.last_step == newest and curve.last == [value for step, value in points if step == newest][-1]
+    last = [value for step, value in points if step == newest]
+    assert (curve.last_step, curve.last_count) == (newest, len(last)) and curve.last is not None
+    assert math.isclose(curve.last, math.fsum(last) / len(last), rel_tol=1e-12, abs_tol=1e-6)
+
+
+def test_the_newest_value_is_the_mean_of_the_ranks_in_any_order() -> None:
+    """Of the finite ones: what a rank could not compute takes no other's place."""
+    for values in ([0.9, None, 0.1], [None, 0.1, 0.9], [0.1, 0.9, None]):
+        curve = MetricCurve()
+        for value in (2.0, *values):
+            curve.take(1, 5 if value == 2.0 else 6, value)
+        assert (curve.last_step, curve.last) == (6, 0.5)
+    curve.take(1, 7, None)
+    assert (curve.last_step, curve.last) == (7, None)
+    curve.take(1, 6, 3.0)
+    assert (curve.last_step, curve.last) == (7, None), "a late one"
 
 
 def test_a_later_run_replaces_from_its_first_step_on() -> None:
