@@ -239,10 +239,8 @@ class AsyncJobHandle(AsyncJobActions):
     async def _read_curve(self) -> Metrics | None:
         try:
             return await self.metrics(max_points=notebook.POINTS)
-        except (
-            ApiError,
-            RuntimeError,
-        ):  # of a closed client, too: a notebook that is opened later shows what was last read
+        # A closed client raises RuntimeError. A notebook that is opened later shows what was last read.
+        except (ApiError, RuntimeError):
             return None
 
     def _repr_html_(self) -> str:

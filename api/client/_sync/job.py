@@ -240,10 +240,8 @@ class JobHandle(JobActions):
     def _read_curve(self) -> Metrics | None:
         try:
             return self.metrics(max_points=notebook.POINTS)
-        except (
-            ApiError,
-            RuntimeError,
-        ):  # of a closed client, too: a notebook that is opened later shows what was last read
+        # A closed client raises RuntimeError. A notebook that is opened later shows what was last read.
+        except (ApiError, RuntimeError):
             return None
 
     def _repr_html_(self) -> str:

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from shardyard.strategies.cost.communication import traffic
+from shardyard.strategies.cost.communication import Traffic, traffic
 from shardyard.strategies.cost.estimate import Setting
 from shardyard.workers.cost_inputs import setting_of
 from shardyard.workers.spec import TrainSpec
@@ -12,8 +12,8 @@ from shardyard.workers.spec import TrainSpec
 DIM, LAYERS, SEQUENCES = 8192, 32, 64
 
 
-def _sent(tensor: object, length: int) -> float:
-    """Elements that a rank of a model with about 12 · 8192² weights per block sends in a step of 64 sequences, in billions."""
+def _traffic(tensor: object, length: int) -> Traffic:
+    """What a rank of a model with about 12 · 8192² weights per block sends in a step of 64 sequences."""
     heads = {"heads": 1024, "kv_heads": 1024}
     model = {"preset": "8B", "dim": DIM, "layers": LAYERS, **heads, "hidden": 21_504, "tied": True}
     spec = {"model": model, "layout": {"tensor": tensor}, "steps": 1, "global_batch": SEQUENCES}
@@ -22,7 +22,12 @@ def _sent(tensor: object, length: int) -> float:
     assert isinstance(setting, Setting)
     found = traffic(setting)
     assert not found.unknown
-    return sum(one.elements for one in found.moved.values()) / 1e9
+    return found
+
+
+def _sent(tensor: object, length: int) -> float:
+    """The elements, in billions."""
+    return sum(one.elements for one in _traffic(tensor, length).moved.values()) / 1e9
 
 
 def _shape(mode: str, *shape: int) -> dict[str, object]:
@@ -172,19 +177,5 @@ def test_the_gradients_of_what_several_lines_hold_are_sent_where_a_sum_has_an_or
     tensor: object, sent: float
 ) -> None:
     """Also of one replica: they are added up along one line after the other."""
-    model = {
-        "preset": "8B",
-        "dim": DIM,
-        "layers": LAYERS,
-        "heads": 1024,
-        "kv_heads": 1024,
-        "hidden": 21_504,
-        "tied": True,
-    }
-    spec = TrainSpec.model_validate(
-        {"model": model, "layout": {"tensor": tensor}, "steps": 1, "global_batch": SEQUENCES, "precision": "bf16"}
-    )
-    setting = setting_of(spec, 32_768, "cuda")
-    assert isinstance(setting, Setting)
-    found = [one.elements for (_, kind), one in traffic(setting).moved.items() if kind == "broadcast"]
-    assert sum(found) == sent
+    moved = _traffic(tensor, 2048).moved
+    assert sum(one.elements for (_, kind), one in moved.items() if kind == "broadcast") == sent

@@ -123,6 +123,20 @@ async def test_wait_logs_metrics_and_story(plane: Plane, aclient: AsyncClient) -
     assert [node.host for node in await aclient.nodes()] == ["here"]
 
 
+@pytest.mark.parametrize("read", ["events", "log_pages", "search_pages"])
+async def test_a_position_goes_with_the_jobs_id(plane: Plane, aclient: AsyncClient, read: str) -> None:
+    """A name may mean another job by now, whose records have other positions."""
+    job = await aclient.submit(SPEC)
+    await in_thread(Gang(plane, job.id).log, 0, 1, "a", "b")
+    after: Any = "1.0.0" if read == "events" else 1
+    async with aclosing(getattr(aclient, read)(job.name, after=after)) as refused:
+        with pytest.raises(ApiError, match="is not the id of a job"):
+            await anext(refused)
+    for given in ({"job": job.name}, {"job": job.id, "after": after}):
+        async with aclosing(getattr(aclient, read)(**given)) as found:
+            assert await anext(found)
+
+
 async def test_patience_ends(plane: Plane) -> None:
     async with AsyncClient(plane.url, patience_s=0.5) as client:
         job = await client.submit(SPEC)
