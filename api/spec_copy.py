@@ -1,5 +1,6 @@
 """The spec of a job as that of a new one: its text with the comments, its present layout, another name, and the job as its parent."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -22,9 +23,11 @@ _END: Final = "-clone"
 _PARENT: Final = "parent"
 
 
-def cloned(job: Job, submitted: SubmittedSpec, name: str | None = None) -> GivenSpec:
-    """The spec of a clone. Without a name it has the old job's, with -clone. Raises InvalidSpec."""
-    given = _copied(job, submitted)
+def cloned(
+    job: Job, submitted: SubmittedSpec, name: str | None = None, values: Mapping[str, Any] | None = None
+) -> GivenSpec:
+    """The spec of a clone, in which these values are to be set. Without a name it has the old job's, with -clone. Raises InvalidSpec."""
+    given = _copied(job, submitted, asks=_asks_advisor(values or {}))
     labels = given.document.get("labels") or {}
     if len({*labels, _PARENT}) <= MOST_LABELS:
         labels = {**labels, _PARENT: job.id}
@@ -32,19 +35,40 @@ def cloned(job: Job, submitted: SubmittedSpec, name: str | None = None) -> Given
     return GivenSpec({**given.document, "name": chosen, "labels": labels}, given.text)
 
 
-def _copied(job: Job, submitted: SubmittedSpec) -> GivenSpec:
+def _asks_advisor(values: Mapping[str, Any]) -> bool:
+    """Whether values of a spec ask the layout advisor for a layout."""
+    layout = values.get("train.layout")
+    whole = layout == "auto" or (isinstance(layout, dict) and layout.get("auto") is not None)
+    return whole or any(path.split(".")[:3] == ["train", "layout", "auto"] for path in values)
+
+
+def _copied(job: Job, submitted: SubmittedSpec, *, asks: bool) -> GivenSpec:
     """The text that the job was submitted with, its present layout, and the checkpoint with which it began.
 
-    Without a text: its spec with every default.
+    Without a text: its spec with every default. `asks`: the layout advisor is to choose a layout in place of the one that it chose.
     """
     if submitted.text is None or submitted.format is None:
         document, text = {**job.spec, "labels": _of_user(job.spec.get("labels") or {})}, None
     else:
         document = read_text(SpecText(submitted.format, submitted.text))
-        if submitted.layout_changed or job.layout_choice is not None:
-            document = with_present_layout(document, _read(job))
         text = submitted.text if submitted.format == "yaml" else None
+    if asks and job.layout_choice is not None:
+        document = _as_asked(document)
+    elif submitted.layout_changed or job.layout_choice is not None:
+        document = with_present_layout(document, _read(job))
     return GivenSpec(_beginning(_as_ranges(document), job, submitted.resume), text)
+
+
+def _as_asked(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the layout that asked the layout advisor, and without what it chose."""
+    train = document["train"]
+    layout = train["layout"]
+    if layout == "auto":
+        return {**document, "train": {**train, "layout": {"auto": {}}}}
+    if layout["auto"].get("step_s") is None:
+        return document
+    left = {key: value for key, value in train.items() if key not in ("recompute", "offload")}
+    return {**document, "train": {**left, "layout": {"auto": {"world": layout["auto"].get("world")}}}}
 
 
 def _as_ranges(document: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..service.errors import ShardyardError
-from ..service.sweep_spec import with_values
+from ..service.sweep_spec import takes_text, with_values
 from ..strategies.layout import Refusal
 from . import spec_file
 from .errors import InvalidParameter
@@ -27,7 +27,10 @@ def overridden(document: Any, overrides: Sequence[str]) -> Any:
 
 
 def values_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """The values by their paths, in order; of two for one path the later. Raises InvalidParameter for one that is no `KEY=VALUE`."""
+    """The values by their paths, in order; of two for one path the later. Raises InvalidParameter for one that is no `KEY=VALUE`.
+
+    In an environment variable and in a command, which are text, a number, true and false stay as they are written.
+    """
     values: dict[str, Any] = {}
     for text in overrides:
         path, given, value = text.partition("=")
@@ -42,12 +45,14 @@ def values_of(overrides: Sequence[str]) -> dict[str, Any]:
 
 def _read(path: str, value: str) -> Any:
     try:
-        return parse(value.encode(), "yaml")
+        read = parse(value.encode(), "yaml")
     except ShardyardError as error:
         remedy = "Put quotes around it, as YAML does."
         raise InvalidParameter(
             f"{value[:200]!r} is not YAML: {error.message}", field=path[:200], remedy=remedy
         ) from None
+    # As numbers, 12.10 and 00714 would become 12.1 and 714.
+    return value if isinstance(read, int | float) and takes_text(path) else read
 
 
 def placed(document: Any, values: Mapping[str, Any]) -> Any:

@@ -74,11 +74,13 @@ async def inventory(tx: AsyncConnection, settings: Settings, cluster: str) -> qu
     return (await _nodes(tx, settings, cluster)).inventory
 
 
-async def known(tx: AsyncConnection, settings: Settings) -> list[Nodes]:
-    """The clusters whose nodes or capacity are known and that are not gone for good, by name.
+async def known(tx: AsyncConnection, settings: Settings, only: str | None = None) -> list[Nodes]:
+    """The clusters whose nodes or capacity are known and that are not gone for good, by name. `only`: this one alone, known or not.
 
     If all are gone, all of them: their dispatchers may come back. If none was ever seen, this process's own.
     """
+    if only is not None:
+        return [await _nodes(tx, settings, only)]
     seen = await nodes.clusters(tx) | await capacities.clusters(tx)
     found = (await living_clusters(tx) & seen) or seen
     if settings.capacity is not None:

@@ -26,14 +26,18 @@ def layout_choice(spec: Mapping[str, Any]) -> str | None:
 
 
 def with_present_layout(document: Mapping[str, Any], spec: AnySpec) -> dict[str, Any]:
-    """The document of a job's text with the layout that its `spec` has by now, and what was chosen with it."""
+    """The document of a job's text with the layout that its `spec` has by now, and what was chosen with it.
+
+    In it the layout is the user's own: what is changed in it is not the layout advisor's choice.
+    """
     if isinstance(spec, CommandSpec):
         whole = spec.model_dump(mode="json", include={*_OF_COMMAND})
         own = spec.model_dump(mode="json", exclude_defaults=True, include={*_OF_COMMAND})
         return {**document, **_present(document, whole, own)}
     written, train = document["train"], spec.train
-    whole = train.layout.model_dump(mode="json")
-    own = train.layout.model_dump(mode="json", exclude_defaults=True, exclude={"auto"})
+    layout = train.layout.model_copy(update={"auto": None})
+    whole = layout.model_dump(mode="json")
+    own = layout.model_dump(mode="json", exclude_defaults=True)
     options = train.model_dump(mode="json", exclude_defaults=True, include={"recompute", "offload"})
     return {**document, "train": {**written, "layout": _present(written.get("layout"), whole, own), **options}}
 

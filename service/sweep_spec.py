@@ -241,9 +241,13 @@ def with_values(document: dict[str, Any], values: dict[str, Any]) -> dict[str, A
     """
     for path, value in values.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        text = number and path.startswith(_TEXTS)
-        document = _with(document, _parts(path), str(value) if text else value, path)
+        document = _with(document, _parts(path), str(value) if number and takes_text(path) else value, path)
     return document
+
+
+def takes_text(path: str) -> bool:
+    """Whether the path is that of an environment variable, or of a part of a command."""
+    return path.startswith(_TEXTS)
 
 
 def _parts(path: str) -> list[str | int]:

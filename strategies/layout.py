@@ -285,6 +285,8 @@ class Layout(BaseModel):
                 f"{global_batch} sequences do not divide over {self.data} data ranks.",
                 f"Use a multiple of {self.data}, for example {nearest}.",
             )
+        if self.micro_batch is None:
+            _check_rows(self, share, share)  # without a multiple of the rows there is no micro-batch to choose
         micro = self.micro_batch or _default_micro_batch(self, share)
         microbatches, rest = divmod(share, micro)
         if rest or microbatches == 0:
@@ -347,7 +349,7 @@ def _default_micro_batch(layout: Layout, share: int) -> int:
         return share
     legal = _legal_sizes(layout, share)
     full = [d for d in legal if share // d >= 2 * layout.pipeline]
-    return max(full) if full else min(legal, default=min(layout.division.rows, share))
+    return max(full) if full else min(legal, default=layout.division.rows)
 
 
 def _legal_sizes(layout: Layout, share: int) -> list[int]:
@@ -378,11 +380,12 @@ def _check_rows(layout: Layout, micro: int, share: int) -> None:
     if micro % rows == 0:
         return
     legal, multiple = [d for d in divisors(share) if d % rows == 0], layout.data * rows
+    example = multiple * layout.least_microbatches
     both = "" if layout.micro_batch is None else f" And leave layout.micro_batch out, or use a multiple of {rows}."
     raise Refusal(
         "layout.micro_batch" if legal else "global_batch",
         f"a micro-batch of {micro} sequences does not divide over the {rows} rows of layout.tensor.",
-        f"Use one of {legal}." if legal else f"Use a multiple of {multiple}, for example {multiple}.{both}",
+        f"Use one of {legal}." if legal else f"Use a multiple of {multiple}, for example {example}.{both}",
     )
 
 

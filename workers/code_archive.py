@@ -1,20 +1,20 @@
 """A folder of code as an archive: a tar file in parts, which is named by its content.
 
 The manifest has the SHA-256 of each part; the archive's name is the SHA-256 of the manifest. Parts are stored deflated. What is read is
-bounded by the manifest, so that no archive grows beyond what it says. Imports no torch.
+bounded by the manifest, so that no archive grows beyond what it says. Reading takes memory for the names alone, which are bounded, and
+time that is linear in the archive's size. Imports no torch.
 """
 
 import hashlib
-import io
 import os
 import posixpath
-import shutil
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
 from .messages import json_codec
 
@@ -22,17 +22,22 @@ from .messages import json_codec
 PART_BYTES: Final = 4 << 20
 #: Maximum bytes of an archive.
 MOST_BYTES: Final = 2 << 30
-#: Maximum number of files and folders in an archive.
+#: Maximum number of members of an archive, and of the folders that they are in.
 MOST_FILES: Final = 100_000
 #: Maximum characters of a manifest's diff.
 MOST_DIFF: Final = 256 << 10
 #: File in an archive's folder that has its manifest. The parts are `part_name(0)` and so on.
 MANIFEST: Final = "manifest.json"
-#: Maximum bytes of a header in the tar file, such as a long name.
-_MOST_HEADER: Final = 1 << 20
+#: Maximum bytes of an extended header in the tar file, such as a long name. Ours have a name and a link's target.
+_MOST_HEADER: Final = 32 << 10
+#: Maximum bytes of a path, and of a link's target.
 _MOST_NAME: Final = 4096
 #: Bytes of one part of a path, by the file systems of Linux.
 _MOST_PART: Final = 255
+#: Maximum number of parts of a path. Python's removal of folders, among others, recurses once per part.
+_MOST_DEPTH: Final = 128
+#: The length of a record in a pax header.
+_LENGTH: Final = re.compile(rb"([0-9]{1,5}) ")
 #: Time of all files, so that the same files are the same archive: 2000-01-01. (Zip files hold no time before 1980.)
 _MTIME: Final = 946_684_800
 
@@ -78,6 +83,7 @@ def part_name(number: int) -> str:
 
 def pack(folder: Path, names: list[str], file: BinaryIO) -> None:
     """Write these files of the folder, relative paths, as a tar file. Equal files make an equal one. Raises InvalidArchive, OSError."""
+    tree = _Tree()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name in sorted(names):
             path = folder / name
@@ -88,7 +94,7 @@ def pack(folder: Path, names: list[str], file: BinaryIO) -> None:
                 member.type, member.linkname, member.size = tarfile.REGTYPE, "", path.stat().st_size
             member.mode = 0o755 if member.mode & 0o100 else 0o644
             member.mtime, member.uid, member.gid, member.uname, member.gname = _MTIME, 0, 0, "", ""
-            _check(member, _Seen(set(), set(), set()))
+            tree.add(member)
             if member.isreg():
                 with path.open("rb") as content:
                     _add(tar, member, content)
@@ -143,66 +149,153 @@ def check_members(manifest: Manifest, read: Callable[[int], bytes]) -> None:
 def unpack(manifest: Manifest, read: Callable[[int], bytes], folder: Path) -> None:
     """Write the archive's files into a new folder. Raises InvalidArchive, OSError; then the folder is incomplete."""
     folder.mkdir()
-    for tar, member in _members(manifest, read):
+    for stream, member in _members(manifest, read):
         path = folder / member.name
         (path if member.isdir() else path.parent).mkdir(parents=True, exist_ok=True)
         if member.issym():
             path.symlink_to(member.linkname)
         elif member.isreg():
-            content = tar.extractfile(member)
-            assert content is not None
             with path.open("xb") as file:
-                shutil.copyfileobj(content, file)
+                file.writelines(stream.pieces(member.size))
             path.chmod(0o755 if member.mode & 0o100 else 0o644)
             os.utime(path, (member.mtime, member.mtime))
 
 
-def _members(manifest: Manifest, read: Callable[[int], bytes]) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
-    """Each file, link and folder, once it is known to be harmless, while the archive is read up to it."""
-    seen = _Seen(set(), set(), set())
-    try:
-        with tarfile.open(fileobj=_Stream(manifest, read), mode="r:") as tar:
-            while (member := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # it would keep all of them
-                _check(member, seen)
-                if len(seen.names) > MOST_FILES:
-                    raise InvalidArchive(f"the archive has more than {MOST_FILES:,} files")
-                yield tar, member
-    except (tarfile.TarError, ValueError, OverflowError) as error:
-        raise InvalidArchive(f"it is not a tar file: {error}") from None
+def _members(manifest: Manifest, read: Callable[[int], bytes]) -> Iterator[tuple["_Stream", tarfile.TarInfo]]:
+    """Each file, link and folder, once it is known to be harmless. The stream is at the first byte of its content."""
+    stream, tree = _Stream(manifest, read), _Tree()
+    while (member := _next_member(stream)) is not None:
+        tree.add(member)
+        after = stream.place + (_blocks(member.size) if member.isreg() else 0)
+        if after > manifest.bytes:
+            raise InvalidArchive("it is not a tar file: it ends within a file")
+        yield stream, member
+        stream.place = after
 
 
-class _Seen(NamedTuple):
-    """The members of an archive by now: all names, those of links, and the folders that members are in or are."""
+def _next_member(stream: "_Stream") -> tarfile.TarInfo | None:
+    """The next file, link, folder or other member; None at the archive's end.
 
-    names: set[str]
-    links: set[str]
-    folders: set[str]
+    `tarfile` decodes single blocks only. Its reader of archives keeps all headers of a member, calls itself for each of them, and
+    searches one in quadratic time before Python 3.11.10 (CVE-2024-6232).
+    """
+    extended: dict[str, str] = {}
+    while not stream.is_at_end() and (block := stream.read(tarfile.BLOCKSIZE)).strip(b"\0"):
+        try:
+            member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+            if member.type in (tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):
+                extended |= _extended(member.type, _header(stream, member.size))
+            elif member.type == tarfile.XGLTYPE:  # of all members, such as the commit of `git archive`
+                _header(stream, member.size)
+            else:
+                member.name = extended.get("path", member.name)
+                member.linkname = extended.get("linkpath", member.linkname)
+                member.size = _checked_size(int(extended.get("size", member.size)))
+                return member
+        except (tarfile.HeaderError, ValueError) as error:
+            raise InvalidArchive(f"it is not a tar file: {error}") from None
+    return None
 
 
-def _check(member: tarfile.TarInfo, seen: _Seen) -> None:
-    """Raise InvalidArchive for a member that could be written outside the folder, or not at all; else remember it."""
-    name, shown = member.name, ascii(member.name[:200])
+def _checked_size(size: int) -> int:
+    if size < 0:
+        raise InvalidArchive("a member of the tar file has a negative size")
+    return size
+
+
+def _header(stream: "_Stream", size: int) -> bytes:
+    if _checked_size(size) > _MOST_HEADER:
+        raise InvalidArchive(f"a header of the tar file has more than {_MOST_HEADER:,} bytes")
+    return stream.read(_blocks(size))[:size]
+
+
+def _extended(kind: bytes, header: bytes) -> dict[str, str]:
+    """What an extended header says of the next member's path, target (`linkpath`) and size. Raises InvalidArchive, ValueError."""
+    if kind != tarfile.XHDTYPE:
+        key = "path" if kind == tarfile.GNUTYPE_LONGNAME else "linkpath"
+        found = {key: header.split(b"\0", 1)[0].decode(errors="surrogateescape")}
+    else:
+        found = dict(_records(header))
+    if "path" in found:
+        found["path"] = found["path"].rstrip("/")  # of a folder
+    return found
+
+
+def _records(header: bytes) -> Iterator[tuple[str, str]]:
+    """The records that count of a pax header. Each is `LENGTH KEY=VALUE` and a newline; the length is that of the whole record."""
+    at = 0
+    while at < len(header):
+        length = _LENGTH.match(header, at)
+        end = at + int(length[1]) if length else 0
+        key, equals, value = header[length.end() if length else 0 : end].partition(b"=")
+        if end <= at or not equals or not value.endswith(b"\n"):
+            raise InvalidArchive("it is not a tar file: a pax header has no records")
+        if key.startswith(b"GNU.sparse."):
+            raise InvalidArchive("it has a sparse file")
+        if key in (b"path", b"linkpath", b"size"):
+            yield key.decode(), value[:-1].decode(errors="surrogateescape")
+        at = end
+
+
+def _blocks(size: int) -> int:
+    """Bytes of the blocks that `size` bytes take."""
+    return -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+
+_Folder = dict[bytes, "_Folder | str"]
+
+
+class _Tree:
+    """The members of an archive by now: each folder by the names in it, which are of folders, or "file" or "link"."""
+
+    def __init__(self) -> None:
+        self._top: _Folder = {}
+        self._members = self._folders = 0
+
+    def add(self, member: tarfile.TarInfo) -> None:
+        """Raises InvalidArchive for a member that could be written outside the folder, or not at all, and for one too many."""
+        _check(member)
+        self._members += 1
+        if self._members > MOST_FILES:
+            raise InvalidArchive(f"the archive has more than {MOST_FILES:,} files")
+        *above, last = _bytes(member.name).split(b"/")
+        folder, shown = self._top, ascii(member.name[:200])
+        for part in above:
+            inner = self._folder(folder, part)
+            if isinstance(inner, str):
+                raise InvalidArchive(f"{shown} is below a {inner}")
+            folder = inner
+        if member.isdir() and not isinstance(self._folder(folder, last), str):
+            return
+        if last in folder:
+            raise InvalidArchive(f"{shown} occurs twice")
+        folder[last] = "link" if member.issym() else "file"
+
+    def _folder(self, above: _Folder, part: bytes) -> "_Folder | str":
+        if part not in above:
+            self._folders += 1
+            if self._folders > MOST_FILES:
+                raise InvalidArchive(f"the archive has more than {MOST_FILES:,} folders")
+            above[part] = {}
+        return above[part]
+
+
+def _check(member: tarfile.TarInfo) -> None:
+    """Raise InvalidArchive for a member that could be written outside the folder, or not at all, whatever the others are."""
+    name, target, shown = member.name, member.linkname, ascii(member.name[:200])
+    if max(len(_bytes(name)), len(_bytes(target))) > _MOST_NAME:
+        raise InvalidArchive(f"{shown} or its target has more than {_MOST_NAME:,} bytes")
     parts = name.split("/")
-    above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
-    if not name or len(_bytes(name)) > _MOST_NAME or {"", ".", ".."} & {*parts} or "\0" in name + member.linkname:
+    if not name or {"", ".", ".."} & {*parts} or "\0" in name + target:
         raise InvalidArchive(f"{shown} is not a path inside the folder")
+    if len(parts) > _MOST_DEPTH:
+        raise InvalidArchive(f"{shown} is below more than {_MOST_DEPTH - 1} folders")
     if any(len(_bytes(part)) > _MOST_PART for part in parts):
         raise InvalidArchive(f"{shown} has a part of more than {_MOST_PART} bytes")
-    if member.issparse() or not (member.isreg() or member.isdir() or member.issym()):
+    if member.type == tarfile.GNUTYPE_SPARSE or not (member.isreg() or member.isdir() or member.issym()):
         raise InvalidArchive(f"{shown} is neither a file nor a link nor a folder")
-    if name in seen.names or (name in seen.folders and not member.isdir()):
-        raise InvalidArchive(f"{shown} occurs twice")
-    if above & seen.links:
-        raise InvalidArchive(f"{shown} is below a link")
-    if any(one in seen.names and one not in seen.folders for one in above):
-        raise InvalidArchive(f"{shown} is below a file")
-    if member.issym():
-        if not _stays_inside(member.linkname, len(parts) - 1):
-            raise InvalidArchive(f"the link {shown} points out of the folder, to {member.linkname[:200]!a}")
-        seen.links.add(name)
-    seen.names.add(name)
-    seen.folders.update(above | {name} if member.isdir() else above)
+    if member.issym() and not _stays_inside(target, len(parts) - 1):
+        raise InvalidArchive(f"the link {shown} points out of the folder, to {target[:200]!a}")
 
 
 def _bytes(name: str) -> bytes:
@@ -216,33 +309,29 @@ def _stays_inside(target: str, depth: int) -> bool:
     return not posixpath.isabs(target) and bool(target) and ups <= depth and ".." not in steps[ups:]
 
 
-class _Stream(io.RawIOBase):
-    """The tar file, read forwards from its parts."""
+class _Stream:
+    """The tar file, read forwards from its parts, one of which is in memory."""
 
     def __init__(self, manifest: Manifest, read: Callable[[int], bytes]) -> None:
-        super().__init__()
         self._manifest, self._read_part = manifest, read
-        self._place, self._number, self._part = 0, -1, b""
+        self._number, self._part = -1, b""
+        self.place = 0
 
-    def seekable(self) -> bool:
-        return True
+    def is_at_end(self) -> bool:
+        return self.place >= self._manifest.bytes
 
-    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
-        """Only forwards, or nowhere from here; tarfile never goes back where there are no hard links."""
-        if not ((whence == io.SEEK_CUR and place == 0) or (whence == io.SEEK_SET and place >= self._place)):
-            raise InvalidArchive("a member of the tar file has a negative size")
-        self._place = self._place if whence == io.SEEK_CUR else place
-        return self._place
+    def read(self, size: int) -> bytes:
+        return b"".join(self.pieces(size))
 
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _MOST_HEADER:
-            raise InvalidArchive(f"a header of the tar file has more than {_MOST_HEADER:,} bytes")
-        found = bytearray()
-        while len(found) < size and self._place < self._manifest.bytes:
-            number, at = divmod(self._place, PART_BYTES)
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """The next bytes, by part. Raises InvalidArchive if there are fewer."""
+        while size:
+            if self.is_at_end():
+                raise InvalidArchive("it is not a tar file: it ends within a block")
+            number, at = divmod(self.place, PART_BYTES)
             if number != self._number:
                 self._number, self._part = number, inflated(self._manifest, number, self._read_part(number))
-            piece = self._part[at : at + size - len(found)]
-            found += piece
-            self._place += len(piece)
-        return bytes(found)
+            piece = self._part[at : at + size]
+            self.place += len(piece)
+            size -= len(piece)
+            yield piece

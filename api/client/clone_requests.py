@@ -24,7 +24,7 @@ def copied(job: Job, submitted: SubmittedSpec, name: str | None, values: Mapping
     Code to upload and the folder of relative paths are here alone. Raises `ApiError` for a path that has no place in the spec.
     """
     with _as_api_error():
-        given = spec_copy.cloned(job, submitted, name)
+        given = spec_copy.cloned(job, submitted, name, values)
         asked = placed(given.document, values)
     document = spec_file.absolute(asked, Path.cwd()) if values else asked
     if code_folder.to_upload(document) is None and document == asked and _is_accepted(name, values):

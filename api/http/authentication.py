@@ -5,13 +5,16 @@
   ends them.
 - All paths below `/v1` and the API's description need an actor, also for a WebSocket. The pages' files, `/healthz` and `/readyz` do not:
   they name no job.
+- The routes see no cookies but sessions. All others are removed unread, before FastAPI parses the cookies of every request.
 """
 
 import hashlib
 import hmac
 import logging
+import re
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +41,8 @@ _REREAD_S: Final = 1.0
 _GUARDED: Final = ("/v1/", "/openapi.json")
 #: The path for signing a browser in and out.
 SESSION_PATH: Final = "/v1/session"
+#: One part of a Cookie header that may be a session, of any token: a signed value is URL-safe and has some 70 characters.
+_SESSION_COOKIE: Final = re.compile(rb"\s*shardyard-[0-9a-f]{12}=[A-Za-z0-9_.-]{1,1024}\s*")
 
 
 @dataclass(frozen=True)
@@ -148,15 +153,22 @@ class Authenticator:
         session = request.cookies.get(keys.cookie)
         return keys.actor_of(session) if session else None
 
-    def redeem(self, code: str, user: int | None) -> Actor | None:
-        """The actor that a code signs in, once. `user`: the user of this machine who sends it; None if it comes from another machine."""
+    async def redeem(self, code: str, user_of: Callable[[], Awaitable[int | None]]) -> Actor | None:
+        """The actor that a code signs in, once.
+
+        `user_of`: finds the user of this machine who sends it; None if it comes from another machine. It is called for no code of others.
+        """
         now = time.monotonic()
         self._used = {number: end for number, end in self._used.items() if end > now}
         found = self.keys.opened(code)
         if found is None:
             return None
         number, of, made_at = found
-        if number in self._used or made_at < self._began or (of is not None and user not in (None, 0, of)):
+        if number in self._used or made_at < self._began:
+            return None
+        if of is not None and await user_of() not in (None, 0, of):
+            return None
+        if number in self._used:  # by another request, while this one's user was looked up
             return None
         self._used[number] = now + CODE_S + CLOCK_S  # it may be dated ahead
         return OWNER
@@ -195,7 +207,11 @@ class Authenticated:
         self._authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and is_guarded(scope["path"]):
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        scope = _with_sessions_only(scope)
+        if is_guarded(scope["path"]):
             request = HTTPConnection(scope)
             actor = self._authenticator.actor_of(request) if self._authenticator else OWNER
             if actor is None:
@@ -203,6 +219,18 @@ class Authenticated:
                 return
             request.state.actor = actor
         await self._app(scope, receive, send)
+
+
+def _with_sessions_only(scope: Scope) -> Scope:
+    """The request without cookies that cannot be sessions.
+
+    Starlette unquotes the value of every cookie, and FastAPI has it do so for every route. Before Python 3.11.10 that takes quadratic
+    time (CVE-2024-7592).
+    """
+    cookies = [part for name, sent in scope["headers"] if name == b"cookie" for part in sent.split(b";")]
+    sessions = [part.strip() for part in cookies if _SESSION_COOKIE.fullmatch(part)]
+    others = [header for header in scope["headers"] if header[0] != b"cookie"]
+    return {**scope, "headers": [*others, *((b"cookie", session) for session in sessions)]}
 
 
 def unauthenticated() -> Unauthenticated:

@@ -11,7 +11,7 @@ from ...service import ids
 from ..errors import InvalidParameter
 from .dependencies import idempotency_header
 
-_REMEDY = "A name may mean another job by now. Use `id` of `GET /v1/jobs/NAME`."
+_REMEDY = "A name may mean another job by now. See its id with `shardyard list --name NAME`, or `GET /v1/jobs/NAME`."
 
 
 def require_job_id(job: str, remedy: str) -> None:

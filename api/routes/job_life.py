@@ -95,7 +95,7 @@ async def clone(
         spec, text = await asyncio.to_thread(_copy, found, submitted, wanted)
         asked = replace(asked, text=text)
         made, created = await submitting.create(context.store, context.settings, spec, asked, context.files)
-        made = made.model_copy(update={"warnings": warnings(spec)})
+        made = made.model_copy(update={"warnings": [*made.warnings, *warnings(spec)]})
         context.wake_dispatcher()
         answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{made.id}"
@@ -104,7 +104,7 @@ async def clone(
 
 def _copy(job: Job, submitted: SubmittedSpec, wanted: JobClone) -> tuple[AnySpec, SpecText | None]:
     """The spec of the clone, and its text."""
-    given = spec_copy.cloned(job, submitted, wanted.name)
+    given = spec_copy.cloned(job, submitted, wanted.name, wanted.set)
     document = placed(given.document, wanted.set)
     return read_spec(document), kept(sent_text(given, document), read_text)
 

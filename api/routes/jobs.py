@@ -107,7 +107,7 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     context.wake_dispatcher()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
-    return job.model_copy(update={"warnings": warnings(spec)})
+    return job.model_copy(update={"warnings": [*job.warnings, *warnings(spec)]})
 
 
 def _text(content: bytes, form: Format) -> SpecText | None:

@@ -76,7 +76,7 @@ async def create_code(request: Request, context: In) -> SignInCode:
 
 async def _actor_of(wanted: SignIn, request: Request, authenticator: Authenticator) -> Actor:
     if wanted.code is not None:
-        actor = authenticator.redeem(wanted.code, await _user_of(request))
+        actor = await authenticator.redeem(wanted.code, lambda: _user_of(request))
         if actor is None:
             raise Unauthenticated(
                 "This link has been used or has expired.", field="code", remedy="Make a new one with: shardyard open"

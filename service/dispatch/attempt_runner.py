@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
@@ -60,6 +61,9 @@ _CATCH_UP_S = 300.0
 #: Seconds beyond its wait that a pull in progress may take to respond.
 _ANSWER_S = 5.0
 
+#: Pulls of which the fastest says by how much the gang's clock differs: the others' answers have waited, here or on the way.
+_PULLS: Final = 32
+
 T = TypeVar("T")
 
 
@@ -72,6 +76,7 @@ class Attempt:
         self._caught_up = asyncio.Event()  # whether all events that the gang is known to have emitted are stored
         self._caught_up.set()
         self._delivering: dict[str, asyncio.Task[None]] = {}  # by the order's id
+        self._behind_s: deque[float] = deque(maxlen=_PULLS)  # of the gang's clock, by the last pulls
 
     def deliver(self, gang: str, order: UserOrder) -> None:
         """Start to deliver the order. Does nothing if the delivery was started before."""
@@ -156,6 +161,7 @@ class Attempt:
                 )
                 raise OtherVersion(message)
             caught_up = self._caught_up
+            self._behind_s.append(pull.behind_s)
             if pull.events:
                 caught_up.clear()
                 taken = await self._retry(partial(self._ingest, job["attempt"], pull))
@@ -171,7 +177,7 @@ class Attempt:
         await self._retry(partial(self.cluster.provide_secrets, gang, values))
 
     async def _ingest(self, attempt: int, pull: Pull) -> IngestResult:
-        return await ingest(self.store, self.lease, attempt, pull.events, self.settings.rules, pull.behind_s)
+        return await ingest(self.store, self.lease, attempt, pull.events, self.settings.rules, min(self._behind_s))
 
     async def _start(self, job: RowMapping, attempt: RowMapping) -> None:
         if attempt["number"] > 1:  # ranks of a lost gang may live on for a while, and write into the job's checkpoints

@@ -1,7 +1,7 @@
 """Records a cluster's history: what it and its nodes use, each minute, and with each look at the nodes what changed on them.
 
-A minute's sample is stored once, also by several dispatchers. What is older than is kept is removed with it, and jobs that were cancelled
-on clusters that are gone end.
+A minute's sample is stored once, also by several dispatchers. What is older than is kept is removed with it, and what only dispatchers of
+clusters that are gone would end ends.
 """
 
 import time
@@ -109,6 +109,7 @@ async def record(store: Store, settings: Settings) -> None:
         await node_history.remove_old(tx, now - KEPT_S)
         await clusters.remove_old(tx, KEPT_S, but=cluster)
     await gone_clusters.end_cancelled(store, settings, KEPT_S)
+    await gone_clusters.end_operations(store, settings)
     ids = sorted(nodes)
     for start in range(0, len(ids), _AT_ONCE):
         async with store.write() as tx:

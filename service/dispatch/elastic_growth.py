@@ -1,13 +1,16 @@
 """Lets elastic jobs that train with fewer replicas than they may take more when devices stay free.
 
 Jobs that wait for such devices, or for cores that the job would take, come first. Devices must have been free for the job's grace time.
+There must be room for the whole gang of the new size on nodes that new gangs may use: it saves and ends before it is placed again.
 A job that was placed recently keeps its size (`elastic.SETTLED`), so that devices that come and go do not move it all the time. A gang
 that grows saves and ends as after a change of layout. A command starts again, and so it grows only after it has saved a checkpoint in its
-present attempt. Only the dispatcher that manages a job lets it grow.
+present attempt. A job that cannot grow leaves the free devices to those behind it. Only the dispatcher that manages a job lets it grow.
 """
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
+from math import ceil
 from typing import NamedTuple
 
 from sqlalchemy.engine import RowMapping
@@ -19,7 +22,8 @@ from ..ids import job_of
 from ..jobs import elastic, queued_job
 from ..jobs.transitions import Cause, move
 from ..nodes import fleet, machine_of
-from ..policies.queue import Device, Machine, Start, Wait, Waiting, decide, queues, restricted
+from ..policies.pool import ranks_left
+from ..policies.queue import DEVICES, Device, Machine, Start, Wait, Waiting, decide, queues
 from ..settings import Settings
 from ..states import State
 from ..store import events, jobs
@@ -42,8 +46,7 @@ class Growth:
         self._since = {job_id: self._since.get(job_id, now) for job_id in room}
         patient = [row for row in small if row["id"] in room and now - self._since[row["id"]] >= _patience_s(row)]
         for row in patient:
-            if await _can_continue(store, row):
-                await _grow(store, settings, row, room[row["id"]], actor)
+            await _grow(store, settings, row, room[row["id"]], actor)
 
 
 class _Takes(NamedTuple):
@@ -79,41 +82,68 @@ def _patience_s(row: RowMapping) -> float:
     return max(elastic.grace_s(row), elastic.FREED_S)
 
 
-async def _can_continue(store: Store, row: RowMapping) -> bool:
+async def _can_continue(tx: AsyncConnection, row: RowMapping) -> bool:
     """Whether the next attempt need not repeat all that this one has done. A gang that trains saves when it ends."""
     if "train" in row["spec"]:
         return True
-    async with store.read() as tx:
-        saved = await events.newest(tx, row["id"], "checkpoint")
+    saved = await events.newest(tx, row["id"], "checkpoint")
     return saved is not None and saved["attempt"] == row["attempt"]
 
 
 async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapping]) -> dict[str, int]:
-    """Job → the additional ranks that it can have, if any, and for which no queued job waits. First submitted, first served."""
+    """Job → the larger world size that it can have, if any. First submitted, first served, after all jobs that wait in the queue."""
     wanted = await _wanted(tx, settings, {_takes(row) for row in small})
     small = [row for row in small if _takes(row) not in wanted]
     if not small:
         return {}
-    among = await fleet(tx, settings.cluster)
-    machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    held = await reserved(tx, settings, machines)
-    whole = await capacity.whole(tx, settings, settings.cluster)
-    decisions = decide([_more(row) for row in small], machines, held, settings.max_ranks, whole)
-    more = {one.id: one.world_size for one in decisions if isinstance(one, Start) and one.world_size is not None}
-    rows = {row["id"]: row for row in small if row["id"] in more}
-    return {
-        job: ranks
-        for job, ranks in more.items()
-        if _are_together(rows[job], ranks, [_without(node, job, settings, among.avoided) for node in among.alive], held)
-    }
+    among, per_core = await fleet(tx, settings.cluster), settings.cpu_ranks_per_core
+    machines = [machine_of(node, settings, node["id"] in among.avoided) for node in among.alive]
+    held = Counter(await reserved(tx, settings, machines))
+    left = {device: ranks_left(device, machines, held) for device in DEVICES}
+    own = _places({row["id"] for row in small}, among.alive)
+    room = {}
+    for row in small:
+        if min(elastic.larger(row)) - row["world_size"] > left[row["device"]]:
+            continue  # most clusters are full, and a decision reads all machines
+        alone = [*machines]
+        for number in own[row["id"]]:
+            alone[number] = _without(among.alive[number], row["id"], settings, among.avoided)
+        size = _size(row, alone, held, per_core)
+        if size is not None and await _can_continue(tx, row):
+            room[row["id"]] = size
+            left[row["device"]] -= size - row["world_size"]
+            # As of a gang that is being built: it is not known which machines will have them.
+            held += _holds(row, size - row["world_size"], per_core)
+    return room
 
 
-def _are_together(row: RowMapping, more: int, machines: Sequence[Machine], held: Mapping[str, int]) -> bool:
-    """Whether the devices that the job has and `more` may serve it together. On `machines`, its own are free."""
-    size, device = row["world_size"], row["device"]
-    job = Waiting(row["id"], size + more, row["tensor"], device, **queued_job.wants(row["spec"]))
-    others = {device: held.get(device, 0) - size}
-    return not restricted(job, machines, device) or isinstance(decide([job], machines, others, None)[0], Start)
+def _places(wanted: Set[str], nodes: Sequence[RowMapping]) -> Mapping[str, Set[int]]:
+    """Job → the numbers of the nodes on which its gang is, of these jobs."""
+    found: dict[str, set[int]] = {job: set() for job in wanted}
+    for number, node in enumerate(nodes):
+        for share in node["gangs"]:
+            gang = job_of(share["gang"])
+            if gang is not None and gang[0] in found:
+                found[gang[0]].add(number)
+    return found
+
+
+def _size(row: RowMapping, machines: Sequence[Machine], held: Mapping[str, int], ranks_per_core: int) -> int | None:
+    """The largest world size above the job's own for which there is room as a whole. On `machines`, its own devices are free."""
+    first, *others = elastic.larger(row)
+    spares = row["spec"].get("policy", {}).get("spares", 0)
+    own = _holds(row, row["world_size"] + spares, ranks_per_core)
+    wants = queued_job.wants(row["spec"])
+    least = min([first, *others])
+    job = Waiting(row["id"], first, row["tensor"], row["device"], spares, tuple(others), least, **wants)
+    (found,) = decide([job], machines, {kind: ranks - own[kind] for kind, ranks in held.items()}, None)
+    return found.world_size if isinstance(found, Start) else None
+
+
+def _holds(row: RowMapping, ranks: int, ranks_per_core: int) -> Counter[str]:
+    """Device → what so many ranks of the job take of it. Cores beside GPUs count as ranks on CPUs, as in `reserved`."""
+    beside = queued_job.wants(row["spec"])["cpus"] if row["device"] == "cuda" else 0.0
+    return Counter({row["device"]: ranks}) + Counter(cpu=ceil(ranks * beside * ranks_per_core))
 
 
 def _without(node: RowMapping, job: str, settings: Settings, avoided: Collection[str]) -> Machine:
@@ -125,25 +155,17 @@ def _without(node: RowMapping, job: str, settings: Settings, avoided: Collection
     return machine_of(found, settings, node["id"] in avoided)
 
 
-def _more(row: RowMapping) -> Waiting:
-    """The job's missing ranks as a waiting job of that size. It keeps its present devices."""
-    first, *others = (size - row["world_size"] for size in elastic.larger(row))
-    least = min(first, *others) if others else first
-    wants = queued_job.wants(row["spec"])
-    return Waiting(row["id"], first, row["tensor"], row["device"], others=tuple(others), least=least, **wants)
-
-
-async def _grow(store: Store, settings: Settings, row: RowMapping, more: int, actor: str) -> None:
-    """Let the job take `more` ranks, unless another job was given devices since `row` was read, and there is no room any more."""
+async def _grow(store: Store, settings: Settings, row: RowMapping, size: int, actor: str) -> None:
+    """Let the job take `size` ranks, unless another job was given devices since `row` was read, and there is no room any more."""
     try:
         async with store.write() as tx:
             await lock(tx)
             job = await jobs.locked(tx, row["id"], row["lease_token"])
             if job is None or job["state"] != State.RUNNING or job["world_size"] != row["world_size"]:
                 return
-            if (await _room(tx, settings, [job])).get(job["id"], 0) < more:
+            if (await _room(tx, settings, [job])).get(job["id"], 0) < size:
                 return
-            columns = await elastic.take(tx, job, job["world_size"] + more, "devices_free", actor)
+            columns = await elastic.take(tx, job, size, "devices_free", actor)
             cause = Cause(actor, time.time(), "reshard", f"continues as {columns['layout']}: devices are free for it")
             await move(tx, job["id"], State.RUNNING, State.RESHARDING, cause, token=job["lease_token"], also=columns)
     except LeaseLost:

@@ -3,8 +3,8 @@
 The transaction first locks the job's row under the dispatcher's lease. Events that were stored before are skipped by
 their number. A batch from a dispatcher that lost its lease is refused as a whole.
 
-Events keep the times of the gang's node, whose clock may be hours off. Times that are subtracted from a dispatcher's are corrected by the
-difference, and lie within the attempt.
+The clock of the gang's node may be hours off. So all times of a gang are corrected by the difference to the dispatcher's clock. That of a
+move also lies within the attempt.
 """
 
 import time
@@ -157,7 +157,7 @@ class _Batch:
         if event["seq"] != self.cursor + 1:
             self._note(time.time(), _gap(self.cursor, event["seq"]))
         self.cursor = int(event["seq"])
-        kind, ts = str(event["kind"]), float(event["ts"])
+        kind, ts = str(event["kind"]), float(event["ts"]) + self.behind_s
         try:
             # A trace's part is large and stored separately: its text is made storable there.
             data = event["data"] if kind == TraceEvent.kind else storable(event["data"])
@@ -170,7 +170,7 @@ class _Batch:
         match event:
             case StateEvent():
                 reason = event.reason and event.reason[:_REASON]  # an exception of the user's own may name any cause
-                self.earliest = max(self.earliest, min(ts + self.behind_s, time.time()))
+                self.earliest = max(self.earliest, min(ts, time.time()))
                 await self._move(State(event.state), Cause("gang", self.earliest, reason, event.message, ts))
             case StepEvent():
                 self.steps.append(self._step(ts, event))
@@ -352,7 +352,7 @@ class _Batch:
 async def _to_first_step_s(tx: AsyncConnection, job: RowMapping) -> float | None:
     """Seconds from the job's creation to its first step in any attempt; None if it has none.
 
-    Up to the gang's start by this side's clock, from there by the gang's, in which the times of both events are.
+    Up to the gang's start by this side's clock, from there by the gang's, which both events have, corrected alike.
     """
     starting = await events.first_state(tx, job["id"], State.STARTING)
     running = await events.first_state(tx, job["id"], State.RUNNING)

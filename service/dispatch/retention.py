@@ -9,6 +9,7 @@ dies leaves the job's row, and the next sweep continues. Each transaction remove
 import asyncio
 import errno
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -19,7 +20,7 @@ from ...workers.storage.folder import Folder
 from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import below, is_bucket
 from ..blocking_calls import in_own_thread
-from ..ids import parse
+from ..ids import new_job_id, parse
 from ..settings import Settings
 from ..store import removals, removed_attempts
 from ..store.engine import Store
@@ -144,16 +145,34 @@ class _Files:
                 await self._removals.do(root, partial(_removed, self._opened, root, job_id))
             except (OSError, Refusal) as error:
                 log.warning("the files of %s in %s could not be removed: %s", job_id, where, error)
-                if (
-                    isinstance(error, TimeoutError) or type(error) is StorageUnreachable
-                ):  # an unreadable file may be the only one
+                if isinstance(error, TimeoutError | StorageUnreachable):
                     self._silent.add(root)
                 return False
         return True
 
 
 def _removed(opened: Callable[[str], Folder], root: str, job_id: str) -> None:
-    folder = opened(root) / job_id
+    """Remove a job's folder. Raises StorageUnreachable if the whole storage does not answer, OSError if only the folder is left."""
+    storage = opened(root)
+    try:
+        _remove_folder(storage / job_id)
+    except StorageUnreachable as error:
+        if not _answers(storage):
+            raise
+        # Such as a damaged directory, which stays unreadable: the jobs after it are removed.
+        raise OSError(str(error)) from error
+
+
+def _answers(storage: Folder) -> bool:
+    """Whether the same requests succeed for the folder of a job that never existed."""
+    try:
+        _remove_folder(storage / new_job_id(time.time()))
+    except StorageUnreachable:
+        return False
+    return True
+
+
+def _remove_folder(folder: Folder) -> None:
     folder.sweep()
     _emptied(folder)
 

@@ -1,8 +1,8 @@
 """Plans the memory of a job's ranks before any device is taken, and refuses a job that cannot fit.
 
-Refused is only what fits on no known node. The plan is that of the fullest rank. An elastic job fits if one of its layouts does, and
-nodes of several kinds have room if enough of them do. Where the memory of a device is unknown, the job is not refused.
-A module of the user's own has no formulas: its plan is its submitter's dry run, if the spec has one (`workers/own_plan.py`).
+Refused is only what fits on no known node. The plan is that of the fullest rank. An elastic job fits if one of its layouts does, and it
+takes none of the others. Nodes of several kinds have room if enough of them do. Where the memory of a device is unknown, the job is not
+refused. A module of the user's own has no formulas: its plan is its submitter's dry run, if the spec has one (`workers/own_plan.py`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +18,7 @@ from ...strategies.expert_rules import groups_experts
 from ...workers import own_plan
 from ...workers.cost_inputs import planned_setting
 from ...workers.device_choices import DeviceFacts
+from ...workers.elastic_layouts import ElasticLayout
 from ...workers.fitting_changes import Change, smallest_change
 from ...workers.gpu_models import GpuModel, gpus_of_ray
 from ...workers.models.presets import Architecture
@@ -26,6 +27,7 @@ from ..capacity import Nodes
 from ..errors import DoesNotFit
 from ..policies import queue
 from ..schemas.memory_plan import KindBytes, MemoryPlan
+from ..schemas.problem import FieldError
 from ..spec import JobSpec
 from . import queued_job, validation
 
@@ -36,26 +38,51 @@ _NOT_ON_GPUS: Final = (
     "It does not fit on GPUs, and a cluster that has some may start it all the same: set resources.device to cpu."
 )
 _FORCE: Final = "Or set resources.force to true to try all the same."
+#: The plan of a spec's layout, and whether its ranks fit.
+_Judge = Callable[[TrainSpec], tuple[Plan, Verdict]]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan of a job's ranks, and whether they fit. `smaller`: whether only a smaller layout of an elastic job does.
+    """The plan of a job's ranks, and whether they fit.
 
-    `not_on_gpus`: whether they fit on no GPU of another cluster, which would take them.
+    `spec`, `checked`: of the job as it can run. `unfit`: elastic layouts on which they do not fit. The job does not take these, unless
+    `resources.force`. `not_on_gpus`: whether they fit on no GPU of another cluster, which would take them.
     """
 
     plan: Plan
     verdict: Verdict
     device: DeviceFacts
-    smaller: bool = False
+    spec: JobSpec
+    checked: validation.Checked
+    unfit: tuple[ElasticLayout, ...] = ()
     not_on_gpus: bool = False
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether they fit on one of the layouts that the job takes, as far as it is known."""
+        others = self.spec.resources.force and len(self.unfit) < len(self.checked.elastic_layouts)
+        return self.verdict.fits is not False or others
+
+    @property
+    def warnings(self) -> list[FieldError]:
+        """Which elastic layouts the job does not take."""
+        if not self.unfit or self.spec.resources.force:
+            return []
+        message = f"The job does not take the elastic layouts on which a rank does not fit: {self._unfit}."
+        remedy = "Change what a rank holds, or set resources.force to true to try all the same."
+        return [FieldError(field="train.layout.data", message=message, remedy=remedy)]
+
+    @property
+    def _unfit(self) -> str:
+        return ", ".join(layout.layout for layout in self.unfit)
 
     def record(self) -> MemoryPlan:
         found = self.verdict
+        forced = bool(self.unfit) and self.spec.resources.force
         also = {
             f"{_on_host(self)}.": found.fits is False and found.host.share > 1,
-            "Only a smaller layout of this elastic job fits.": self.smaller,
+            f"A rank does not fit on these elastic layouts: {self._unfit}.": forced,
             _NOT_ON_GPUS: self.not_on_gpus,
         }
         return MemoryPlan(
@@ -73,18 +100,18 @@ class Planned:
 
 
 def planned(spec: JobSpec, checked: validation.Checked, clusters: Sequence[Nodes]) -> Planned | None:
-    """The plan of the spec's layout. None if the model's numbers are not known here, and its submitter sent none.
+    """The plan of the job as it can run. None if the model's numbers are not known here, and its submitter sent none.
 
     It is for the first kind of devices, of those that clusters give the job, on which it may fit. Raises DoesNotFit if there is none,
     unless `resources.force`.
     """
     if checked.architecture is None and spec.train.planned is None:
         return None
-    model, kinds = queued_job.waiting(spec).model, _kinds(spec, clusters, checked.least_ranks(spec))
+    kinds = _kinds(spec, clusters, checked.least_ranks(spec))
     answers: list[Planned] = []
     for facts, those in kinds:
-        answer = _judged(spec, checked, facts, [_cluster(one, facts.kind, max, model) for one in those])
-        if answer.verdict.fits is not False or answer.smaller:
+        answer = _judged(spec, checked, facts, those)
+        if answer.may_fit:
             return replace(answer, not_on_gpus=bool(answers))
         answers.append(answer)
     if spec.resources.force:
@@ -92,32 +119,46 @@ def planned(spec: JobSpec, checked: validation.Checked, clusters: Sequence[Nodes
     if checked.architecture is None:
         knobs = own_plan.HOST_KNOBS if answers[0].verdict.lacks_host else own_plan.KNOBS
         raise DoesNotFit(_message(answers[0]), field="train.layout", remedy=f"{knobs} {_FORCE}")
-    facts, those = kinds[0]
-    least = [_cluster(one, facts.kind, min, model) for one in those]
-    raise _refusal(spec, checked.architecture, answers[0], least, those)
+    raise _refusal(checked.architecture, answers[0], kinds[0][1])
 
 
-def _judged(spec: JobSpec, checked: validation.Checked, facts: DeviceFacts, clusters: Sequence[Cluster]) -> Planned:
-    """The plan for devices of one kind: by formulas, or the one that came with the spec."""
-    if checked.architecture is None:
-        return _by_dry_run(spec, checked, facts, clusters)
-    judge = partial(_verdict, architecture=checked.architecture, device=facts, clusters=clusters)
-    whole, found = judge(spec.train)
-    layouts = (_with_degree(spec.train, layout.data) for layout in checked.elastic_layouts)
-    smaller = found.fits is False and any(judge(layout)[1].fits is not False for layout in layouts)
-    return Planned(whole, found, facts, smaller)
+def _judged(spec: JobSpec, checked: validation.Checked, facts: DeviceFacts, nodes: Sequence[Nodes]) -> Planned:
+    """The plan for devices of one kind. If there is no room for any of the elastic layouts that fit, that of one that does not."""
+    judge = _judge(spec, checked, facts, nodes)
+    found = {layout: judge(_with_degree(spec, layout).train)[1].fits for layout in checked.elastic_layouts}
+    unfit = tuple(layout for layout, fits in found.items() if fits is False)
+    if unfit and not spec.resources.force:
+        others = [layout for layout in found if layout not in unfit]
+        # Of those for which all clusters are too small it is not known whether they fit.
+        if any(_have_room(nodes, queued_job.waiting(_with_degree(spec, layout)), facts.kind) for layout in others):
+            spec, checked = _only(spec, checked, others)
+        elif judge(spec.train)[1].fits is not False:
+            spec = _with_degree(spec, unfit[0])
+    return Planned(*judge(spec.train), facts, spec, checked, unfit)
 
 
-def _by_dry_run(spec: JobSpec, checked: validation.Checked, facts: DeviceFacts, clusters: Sequence[Cluster]) -> Planned:
-    """The plan that came with the spec. On a smaller layout of an elastic job a rank holds as much or more."""
+def _judge(spec: JobSpec, checked: validation.Checked, facts: DeviceFacts, nodes: Sequence[Nodes]) -> _Judge:
+    """Judges layouts for devices of one kind: by formulas, or by the plan that came with the spec."""
+    model = queued_job.waiting(spec).model
+    clusters = [_cluster(one, facts.kind, max, model) for one in nodes]
+    if checked.architecture is not None:
+        return partial(_verdict, architecture=checked.architecture, device=facts, clusters=clusters)
     assert spec.train.planned is not None
     plan = own_plan.plan_of(spec.train.planned, facts.kind)
     if spec.train.offload.to == "disk":  # a dry run counts that state as host memory
         clusters = [one.without_host for one in clusters]
-    found = verdict(plan, facts.kind, spec.world_size, clusters)
-    others = (verdict(plan, facts.kind, layout.world_size, clusters) for layout in checked.elastic_layouts)
-    smaller = found.fits is False and any(other.fits is not False for other in others)
-    return Planned(plan, found, facts, smaller)
+    # On a smaller layout of an elastic job a rank holds as much or more.
+    return lambda train: (plan, verdict(plan, facts.kind, train.layout.world_size, clusters))
+
+
+def _only(
+    spec: JobSpec, checked: validation.Checked, layouts: Sequence[ElasticLayout]
+) -> tuple[JobSpec, validation.Checked]:
+    """The job with these of its elastic layouts: on its present one if that is among them, else on the largest."""
+    if all(layout.data != spec.train.layout.data for layout in layouts):
+        spec = _with_degree(spec, layouts[0])
+    batch = spec.train.layout.batch(spec.train.global_batch)
+    return spec, replace(checked, batch=batch, elastic_layouts=tuple(layouts) if len(layouts) > 1 else ())
 
 
 def device_facts(spec: JobSpec, clusters: Sequence[Nodes]) -> DeviceFacts:
@@ -128,12 +169,12 @@ def device_facts(spec: JobSpec, clusters: Sequence[Nodes]) -> DeviceFacts:
 def _kinds(spec: JobSpec, clusters: Sequence[Nodes], least: int) -> list[tuple[DeviceFacts, list[Nodes]]]:
     """The kinds of devices that the job may get, GPUs first, and the clusters that would give it these.
 
-    Clusters that are too small for `least` ranks of it count only if all are.
+    Clusters that are too small for `least` ranks of it count only if all are. The queue chooses by `least` ranks, too.
     """
     waiting = queued_job.waiting(spec)
     smallest = replace(waiting, world_size=least)
     able = [one for one in clusters if queue.impossible(smallest, one.inventory) is None] or clusters
-    kinds = [queue.resolved(waiting, one.inventory) for one in able]
+    kinds = [queue.resolved(smallest, one.inventory) for one in able]
     found = {kind: [one for one, its in zip(able, kinds, strict=True) if its == kind] for kind in _BY_CHOICE}
     return [(_facts(kind, those, waiting.model), those) for kind, those in found.items() if those]
 
@@ -164,8 +205,14 @@ def _verdict(
     return found, verdict(found, device.kind, train.layout.world_size, clusters)
 
 
-def _with_degree(train: TrainSpec, data: int) -> TrainSpec:
-    return train.model_copy(update={"layout": train.layout.model_copy(update={"data": data})})
+def _with_degree(spec: JobSpec, layout: ElasticLayout) -> JobSpec:
+    changed = spec.train.layout.model_copy(update={"data": layout.data})
+    return spec.model_copy(update={"train": spec.train.model_copy(update={"layout": changed})})
+
+
+def _have_room(nodes: Sequence[Nodes], job: queue.Waiting, device: queue.Device) -> bool:
+    """Whether one of the clusters has as many such devices as the job needs, as far as its capacity is known."""
+    return any(queue.impossible(replace(job, wanted=device), cluster.inventory) is None for cluster in nodes)
 
 
 def _cluster(nodes: Nodes, device: queue.Device, pick: Callable[[Iterable[int]], int], model: str) -> Cluster:
@@ -191,22 +238,21 @@ def _room(row: RowMapping, device: queue.Device, per_core: int, pick: Callable[[
     return Room(ranks, memory, host=row["host_memory_bytes"] or None)
 
 
-def _refusal(
-    spec: JobSpec, architecture: Architecture, found: Planned, clusters: Sequence[Cluster], nodes: Sequence[Nodes]
-) -> DoesNotFit:
+def _refusal(architecture: Architecture, found: Planned, nodes: Sequence[Nodes]) -> DoesNotFit:
     """The error with the breakdown, and the smallest change that fits."""
+    spec, device = found.spec, found.device
     now = queued_job.waiting(spec)
+    clusters = [_cluster(one, device.kind, min, now.model) for one in nodes]
 
     @cache
     def has_nodes(job: queue.Waiting) -> bool:
-        job = replace(job, wanted=found.device.kind)
-        return any(queue.impossible(job, cluster.inventory) is None for cluster in nodes)
+        return _have_room(nodes, job, device.kind)
 
     def judge(changed: TrainSpec) -> Verdict | None:
         job = queued_job.waiting(spec.model_copy(update={"train": changed}))
         if job != now and not has_nodes(job):  # the next submission would refuse it
             return None
-        return _verdict(changed, architecture, found.device, clusters)[1]
+        return _verdict(changed, architecture, device, clusters)[1]
 
     most_ranks = max((one.ranks for one in clusters), default=0)
     change = smallest_change(spec.train, facts_of(architecture), judge, most_ranks)

@@ -44,7 +44,7 @@ async def preview(store: Store, settings: Settings, spec: AnySpec, files: SpecFi
         needs_dry_run=new.plan is None and train.model.import_ is not None,
         elastic_layouts=[ElasticLayout(**asdict(layout)) for layout in checked.elastic_layouts],
         resume=row["resume"],
-        warnings=warnings(spec),
+        warnings=[*new.warnings, *warnings(spec)],
     )
 
 

@@ -5,6 +5,7 @@ The job's row has the new layout as soon as it is requested, so that the next ga
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
@@ -17,6 +18,7 @@ from .. import capacity
 from ..errors import InvalidLayout, JobEnded, JobPausing, StateChanged
 from ..queries.jobs import existing, job_of
 from ..schemas.job import Job
+from ..schemas.problem import FieldError
 from ..settings import Settings
 from ..spec import AnySpec, CommandSpec, JobSpec
 from ..spec_files import SpecFiles
@@ -37,37 +39,46 @@ async def reshard(
 ) -> Job:
     """Continue the job as `spec`, which differs from its own only in the layout, or in its ranks. Harmless if repeated.
 
-    Raises JobNotFound, JobEnded, JobPausing, InvalidLayout, TooManyRanks, DoesNotFit; then nothing is changed.
+    Its warnings name the elastic layouts that it does not take. Raises JobNotFound, JobEnded, JobPausing, InvalidLayout, TooManyRanks,
+    DoesNotFit; then nothing is changed.
     """
-    columns = await _checked(store, settings, spec, files or SpecFiles())
+    checked = None
+    if not isinstance(spec, CommandSpec):
+        spec = _by_hand(spec)
+        checked = await validation.check(spec, settings, files or SpecFiles())
     while True:
         try:
+            async with store.read() as tx:
+                cluster = (await existing(tx, job_id))["cluster"]
+                known = await capacity.known(tx, settings, only=cluster)
+            columns, warnings = await _columns(spec, checked, known)
             async with store.write() as tx:
                 before = await existing(tx, job_id)
+                if before["cluster"] != cluster:
+                    continue  # it was placed between our read and our write
                 if not elastic.same(before["spec"], columns["spec"]):
                     also = {"elastic_at": unix_now(tx) + spec.policy.elastic_grace_s if columns["elastic"] else None}
                     await _change(tx, before, columns | also, actor)
-                return job_of(await existing(tx, job_id))
+                return job_of(await existing(tx, job_id)).model_copy(update={"warnings": warnings})
         except StateChanged:
             continue  # it moved between our read and our write; each time around something else made progress
 
 
-async def _checked(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
-    """The columns of the new layout, which can run."""
-    checked = None
-    if not isinstance(spec, CommandSpec):
-        spec = _by_hand(spec)
-        checked = await validation.check(spec, settings, files)
-    async with store.read() as tx:
-        known = await capacity.known(tx, settings)
+async def _columns(
+    spec: AnySpec, checked: validation.Checked | None, known: Sequence[capacity.Nodes]
+) -> tuple[dict[str, Any], list[FieldError]]:
+    """The columns of the new layout, which can run on one of the clusters, and warnings. A job that was placed has only its own."""
     clusters = [one.inventory for one in known]
     if isinstance(spec, CommandSpec):
         validation.check_ranks(spec, spec.sizes[-1], clusters)
-        return elastic.columns_of_command(spec)
+        return elastic.columns_of_command(spec), []
     assert checked is not None
     validation.check_ranks(spec, checked.least_ranks(spec), clusters)
-    await asyncio.to_thread(memory_plan.planned, spec, checked, known)
-    return elastic.columns(spec, checked.batch, checked.elastic_layouts)
+    planned = await asyncio.to_thread(memory_plan.planned, spec, checked, known)
+    if planned is None:
+        return elastic.columns(spec, checked.batch, checked.elastic_layouts), []
+    spec, checked = planned.spec, planned.checked
+    return elastic.columns(spec, checked.batch, checked.elastic_layouts), planned.warnings
 
 
 def _by_hand(spec: JobSpec) -> JobSpec:

@@ -1,4 +1,4 @@
-"""Resolves and checks `resume_from` as far as the server can: the checkpoint, and its position in the data.
+"""Resolves and checks `resume_from` as far as the server can: the checkpoint, its position in the data, its model and its optimizer.
 
 The trainers repeat the checks, and also check the checkpoint's files and the text, which only they can read.
 """
@@ -6,14 +6,14 @@ The trainers repeat the checks, and also check the checkpoint's files and the te
 import contextlib
 import errno
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...strategies.layout import Refusal
 from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.manifest import MANIFEST, Manifest, read
-from ...workers.checkpoint.retention import complete, newest, step_of
+from ...workers.checkpoint.retention import complete, is_step, newest, step_of
 from ...workers.data.position import known_order, refuse_other_order
 from ...workers.models.continued_model import refuse_other_model
 from ...workers.spec import TrainSpec
@@ -30,6 +30,8 @@ _MAX_BYTES: Final = 8 << 20
 #: Errors of a path at which nothing can be read, now or later.
 _NOT_THERE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM))
 _FIELD: Final = "train.resume_from"
+#: Optimizer → how the names of its state's tensors begin in a checkpoint.
+_STATES: Final = {"adamw": "optimizer.exp_avg.", "sgd": "optimizer.momentum_buffer."}
 
 T = TypeVar("T")
 
@@ -112,12 +114,51 @@ def check_resumed(train: TrainSpec, resume: str, source: TrainSpec | None, local
             field="train.steps",
             remedy=f"Set it to more than {manifest.step}.",
         )
-    if manifest is not None and train.model.from_ is None:  # only the trainers see the folder of a published model
-        _refuse(lambda: refuse_other_model(manifest.training.get("model"), train.architecture(vocab=256)))
-    if train.resume_data == "restart":
+    if train.resume_data == "continue":
+        order = manifest.training.get("data", {}) if manifest else known_order(source) if source else {}
+        _refuse(lambda: refuse_other_order(order, known_order(train)))
+    _refuse_other_model(train, _model_of(manifest, source))
+    _refuse_other_optimizer(train, _optimizer_of(manifest, source))
+
+
+def _refuse_other_model(train: TrainSpec, saved: Mapping[str, Any] | None) -> None:
+    if saved is None or train.model.from_ is not None:  # only the trainers see the folder of a published model
         return
-    order = manifest.training.get("data", {}) if manifest else known_order(source) if source else {}
-    _refuse(lambda: refuse_other_order(order, known_order(train)))
+    vocab = _vocab(train) or saved.get("vocab") or 256
+    _refuse(lambda: refuse_other_model(saved, train.architecture(vocab)))
+
+
+def _model_of(manifest: Manifest | None, source: TrainSpec | None) -> Mapping[str, Any] | None:
+    """The numbers of the checkpoint's model, as far as they are known here."""
+    if manifest is not None:
+        saved: Mapping[str, Any] | None = manifest.training.get("model")
+        return saved
+    if source is None or source.model.from_ is not None:
+        return None
+    found, vocab = source.architecture(vocab=256), _vocab(source)
+    return None if found is None else {**found.model_dump(), "vocab": vocab}
+
+
+def _vocab(train: TrainSpec) -> int | None:
+    """The size of the model's vocabulary; None if only the tokenizer says it."""
+    return train.model.vocab or (256 if train.data.tokenizer == "bytes" else None)
+
+
+def _refuse_other_optimizer(train: TrainSpec, saved: str | None) -> None:
+    if saved not in (None, train.optimizer.name):
+        raise ResumeMismatch(
+            f"the checkpoint has the optimizer state of {saved}, and {train.optimizer.name} cannot continue from it.",
+            field="train.optimizer.name",
+            remedy=f"Set train.optimizer.name to {saved}, or leave train.resume_from out.",
+        )
+
+
+def _optimizer_of(manifest: Manifest | None, source: TrainSpec | None) -> str | None:
+    """The optimizer whose state the checkpoint has, as far as it is known here."""
+    if manifest is None:
+        return None if source is None else source.optimizer.name
+    names = (name for name, state in _STATES.items() if any(tensor.startswith(state) for tensor in manifest.tensors))
+    return next(names, None)
 
 
 def _refuse(check: Callable[[], None]) -> None:
@@ -172,9 +213,9 @@ def _damage(folder: Folder) -> Manifest | str:
 
 
 def _before(folder: Folder) -> list[Folder]:
-    """The complete checkpoints beside this one that are older, newest first."""
+    """The complete checkpoints beside this one that are older, newest first; all if its own name says no step."""
     beside = complete(folder_at(folder.where.rpartition("/")[0]))
-    return [each for each in beside if step_of(each) < step_of(folder)]
+    return [each for each in beside if not is_step(folder.name) or step_of(each) < step_of(folder)]
 
 
 def _unknown(message: str, remedy: str) -> UnknownCheckpoint:

@@ -22,6 +22,7 @@ from ..ids import job_in
 from ..queries import checkpoint_catalogue, models
 from ..queries.jobs import deleted, existing, find, job_of
 from ..schemas.job import Job
+from ..schemas.problem import FieldError
 from ..settings import Settings
 from ..spec import AnySpec, CommandSpec, JobSpec
 from ..spec_files import SpecFiles
@@ -97,7 +98,7 @@ async def create(
     store: Store, settings: Settings, spec: AnySpec, request: Request, files: SpecFiles | None = None
 ) -> tuple[Job, bool]:
     """As `submit`, for a key that no job has, or that another request has used in the meantime."""
-    row = await row_of(store, settings, spec, files or SpecFiles())
+    row, warnings = await _checked(store, settings, spec, files or SpecFiles())
     row |= request.columns() | {"parent": job_in(row["resume"]) if row["resume"] else None}
     async with store.write() as tx:
         if request.guard is not None:
@@ -123,7 +124,8 @@ async def create(
             job_rows.by_id(tx, row["id"]) if created else job_rows.by_key(tx, request.idempotency_key or "")
         )
     assert stored is not None
-    return (job_of(stored), True) if created else (_replayed(stored, request.body_hash), False)
+    job = job_of(stored).model_copy(update={"warnings": warnings})
+    return (job, True) if created else (_replayed(stored, request.body_hash), False)
 
 
 async def keep_sources(tx: AsyncConnection, row: dict[str, Any]) -> None:
@@ -140,9 +142,17 @@ def _resume_field(row: dict[str, Any]) -> str:
 
 async def row_of(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
     """The row of a checked spec, which is not stored yet. Raises what `submit` raises for the spec."""
+    return (await _checked(store, settings, spec, files))[0]
+
+
+async def _checked(
+    store: Store, settings: Settings, spec: AnySpec, files: SpecFiles
+) -> tuple[dict[str, Any], list[FieldError]]:
+    """As `row_of`, with warnings that the spec alone does not show."""
     if isinstance(spec, CommandSpec):
-        return await command_job.new_row(store, settings, spec, files)
-    return (await new_row(store, settings, spec, files)).row
+        return await command_job.new_row(store, settings, spec, files), []
+    new = await new_row(store, settings, spec, files)
+    return new.row, new.warnings
 
 
 def _replayed(row: RowMapping, body_hash: str) -> Job:
@@ -165,6 +175,10 @@ class NewRow:
     checked: validation.Checked
     plan: memory_plan.Planned | None
     choices: Choices
+
+    @property
+    def warnings(self) -> list[FieldError]:
+        return [] if self.plan is None else self.plan.warnings
 
 
 async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFiles) -> NewRow:
@@ -196,7 +210,10 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         checked = validation.on_its_layout(spec.train, checked)
     validation.check_ranks(spec, checked.least_ranks(spec), [one.inventory for one in known])
     plan = await asyncio.to_thread(memory_plan.planned, spec, checked, known)
-    device = memory_plan.device_facts(spec, known) if plan is None else plan.device
+    if plan is None:
+        device = memory_plan.device_facts(spec, known)
+    else:
+        spec, checked, device = plan.spec, plan.checked, plan.device
     of_layout = elastic.columns(spec, checked.batch, checked.elastic_layouts)
     row = new_columns(spec) | of_layout | {"resume": resume, "steps": spec.train.steps}
     architecture = checked.architecture

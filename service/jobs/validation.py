@@ -57,18 +57,7 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
 
     If the layout has yet to be chosen, the spec is checked on one rank.
     """
-    if spec.train.precision.compute == "fp8" and spec.device == "cpu":
-        raise InvalidSpec(
-            "fp8 needs GPUs, and this job asks for CPUs.",
-            field="resources.device",
-            remedy="Set resources.device to cuda, or train.precision to bf16.",
-        )
-    if spec.train.layout.servers and spec.device == "cuda":
-        raise InvalidSpec(
-            "parameter servers run on CPUs, and this job asks for GPUs.",
-            field="resources.device",
-            remedy="Set resources.device to cpu, or leave train.layout.parameter_server out.",
-        )
+    _check_device(spec)
     rank_environment.check(spec)
     train = on_one_rank(spec.train) if spec.train.undecided else spec.train
     check_storage(train)
@@ -76,6 +65,34 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
         return await files.look(partial(_check_files, train))
     vocab = 256 if train.data.tokenizer == "bytes" else None
     return check_layout(train, vocab, unseen=train.model.from_ is not None)
+
+
+def _check_device(spec: JobSpec) -> None:
+    """Raise InvalidSpec if parameter servers, or fp8, do not run on the devices that the job asks for."""
+    wanted, servers = spec.resources, bool(spec.train.layout.servers)
+    if servers and spec.device == "cuda":
+        to_cpu = "Leave resources.gpu out" if wanted.gpu is not None else "Set resources.device to cpu"
+        if wanted.gpu is not None and wanted.device == "cuda":
+            to_cpu += " and set resources.device to cpu"
+        raise InvalidSpec(
+            "parameter servers run on CPUs, and this job asks for GPUs.",
+            field="resources.device" if wanted.gpu is None else "resources.gpu",
+            remedy=f"{to_cpu}, or leave train.layout.parameter_server out.",
+        )
+    if spec.train.precision.compute != "fp8":
+        return
+    if servers:
+        raise InvalidSpec(
+            "fp8 needs GPUs, and parameter servers run on CPUs.",
+            field="train.precision",
+            remedy="Use bf16, or leave train.layout.parameter_server out.",
+        )
+    if spec.device == "cpu":
+        raise InvalidSpec(
+            "fp8 needs GPUs, and this job asks for CPUs.",
+            field="resources.device",
+            remedy="Set resources.device to cuda, or train.precision to bf16.",
+        )
 
 
 def on_one_rank(train: TrainSpec) -> TrainSpec:

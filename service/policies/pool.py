@@ -345,6 +345,11 @@ def _unseen(device: Device, machines: Sequence[Machine], held: Mapping[str, int]
     return max(0, held.get(device, 0) - _used(device, machines))
 
 
+def ranks_left(device: Device, machines: Sequence[Machine], held: Mapping[str, int]) -> int:
+    """Ranks that are free on machines in use, but for those of gangs that are still being built."""
+    return sum(one.free[device] for one in machines if not one.cordoned) - _unseen(device, machines, held)
+
+
 def _used(device: Device, machines: Sequence[Machine]) -> int:
     """Ranks of our gangs on the machines."""
     return sum(max(0, one.capacity[device] - one.free[device] - one.others.get(device, 0)) for one in machines)

@@ -148,11 +148,6 @@ def resolved(job: Waiting, cluster: Inventory) -> Device:
     return _resolve(job, _pools(cluster.machines, {}, cluster.max_ranks, cluster.whole))
 
 
-def restricted(job: Waiting, machines: Sequence[Machine], device: Device) -> bool:
-    """Whether not all nodes with such devices may serve the job together."""
-    return Pool(device, machines, {}, None, {}).restricts(job)
-
-
 def _pools(machines: Sequence[Machine], held: Mapping[str, int], max_ranks: int | None, whole: Whole) -> Pools:
     return {device: Pool(device, machines, held, max_ranks, whole) for device in DEVICES}
 

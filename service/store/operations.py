@@ -27,6 +27,13 @@ async def free(tx: AsyncConnection, limit: int, cluster: str = CLUSTER) -> Seque
     return (await tx.execute(statement)).mappings().all()
 
 
+async def elsewhere(tx: AsyncConnection, but: Collection[str], limit: int) -> Sequence[RowMapping]:
+    """Operation, job and cluster of open operations without a lease, of jobs of another cluster than these, oldest first."""
+    columns = (operations.c.id, operations.c.job_id, jobs.c.cluster)
+    statement = select(*columns).join(jobs).where(_open, _is_free(tx), jobs.c.cluster.not_in(but))
+    return (await tx.execute(statement.order_by(operations.c.id).limit(limit))).mappings().all()
+
+
 async def take(tx: AsyncConnection, operation_id: str, lease: Lease, seconds: float, now: float) -> RowMapping | None:
     """Compare-and-set: the operation under this lease, with its job's device; None if another dispatcher was faster."""
     statement = (

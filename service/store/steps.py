@@ -4,7 +4,8 @@ If the same attempt reports a step again, the first record stays. If a later att
 record replaces it, at a new position, so that live readers receive it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 from sqlalchemy import (
@@ -16,9 +17,7 @@ from sqlalchemy import (
     cast,
     func,
     literal,
-    or_,
     select,
-    true,
     union_all,
 )
 from sqlalchemy.engine import RowMapping
@@ -31,6 +30,9 @@ from .rollups import WIDTHS, place
 from .tables import checkpoints, rollups, steps
 
 _KEY = ("job_id", "step")
+
+#: First and last step.
+Range = tuple[int, int]
 
 
 async def append(tx: AsyncConnection, job_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -82,27 +84,56 @@ async def extremes(tx: AsyncConnection, job_id: str, low: int, high: int, bucket
     """For each of at most `buckets` equal ranges of steps the records of lowest and highest loss; and the first and last of all.
 
     The work is done inside the database, so that a million steps are neither sent nor sorted. A wide range consists of whole roll-ups: of
-    their extremes the best one is looked up in the steps. Only the first and the last range, which may be cut, are read step by step.
+    their extremes the best one is looked up in the steps. Only the ragged ends of the first and the last range are read step by step.
     """
     first, width, levels = ranges_of(low, high, buckets)
-    start = select(literal(first).label("start")).cte("bucket", recursive=True)
-    start = start.union_all(select(start.c.start + width).where(start.c.start + width <= high))
-    begin, last = start.c.start, start.c.start + (width - 1)
-    cut = or_(begin <= low, last >= high)
-    ends = (case((begin < low, low), else_=begin).label("first"), case((last > high, high), else_=last).label("last"))
-    by_step = select(*ends).where(cut if levels else true()).cte("by_step")
-    by_level = select(*ends).where(~cut).cte("by_level")
     picks = [select(literal(low)), select(cast(literal(high), Integer))]
-    for end in ("low", "high"):
-        picks.append(_best_steps(job_id, by_step, end))
-        if levels:
-            inner = by_level
-            for level in levels:
+    for ranges, widths in _parts(low, high, first, width, levels):
+        for end in ("low", "high"):
+            inner = ranges
+            for level in widths:
                 inner = _best_rollups(job_id, inner, level, end)
             picks.append(_best_steps(job_id, inner, end))
     chosen = {int(step) for step in (await tx.execute(union_all(*picks))).scalars() if step is not None}
     statement = select(steps).where(steps.c.job_id == job_id, steps.c.step.in_(chosen))
-    return (await tx.execute(statement.order_by(steps.c.step))).mappings().all()
+    found = (await tx.execute(statement.order_by(steps.c.step))).mappings().all()
+    kept = {low, high} | _best_of_ranges(found, first, width)
+    return [row for row in found if row["step"] in kept]
+
+
+def _parts(low: int, high: int, first: int, width: int, levels: Sequence[int]) -> Iterator[tuple[CTE, Sequence[int]]]:
+    """Parts of the ranges, and the widths of the roll-ups by which each is read, widest first; without any step by step."""
+    start = select(literal(first).label("start")).cte("bucket", recursive=True)
+    start = start.union_all(select(start.c.start + width).where(start.c.start + width <= high))
+    begin, last = start.c.start, start.c.start + (width - 1)
+    if not levels:
+        ends = case((begin < low, low), else_=begin), case((last > high, high), else_=last)
+        yield select(ends[0].label("first"), ends[1].label("last")).cte("by_step"), ()
+        return
+    yield select(begin.label("first"), last.label("last")).where(begin > low, last < high).cte("whole"), levels
+    # About as many roll-ups as a ragged end has steps.
+    narrow = [level for level in levels if level**2 <= width] or levels[-1:]
+    cut = {(max(low, at), min(high, at + width - 1)) for at in (first, high - (high - first) % width)}
+    ragged, inner = zip(*(_split(*one, narrow[0]) for one in sorted(cut)), strict=True)
+    for name, ranges, widths in (("ragged", chain(*ragged), ()), ("inner", chain(*inner), narrow)):
+        listed = [select(literal(begin).label("first"), literal(last).label("last")) for begin, last in ranges]
+        if listed:
+            yield union_all(*listed).cte(name), widths
+
+
+def _split(first: int, last: int, width: int) -> tuple[Sequence[Range], Sequence[Range]]:
+    """The ragged ends of a range, and the whole roll-ups between them, as ranges of steps."""
+    begin, end = -(-(first - 1) // width) * width, last // width * width
+    if begin >= end:
+        return [(first, last)], []
+    return [one for one in ((first, begin), (end + 1, last)) if one[0] <= one[1]], [(begin + 1, end)]
+
+
+def _best_of_ranges(found: Sequence[RowMapping], first: int, width: int) -> set[int]:
+    """Of each range the steps with the lowest and the highest loss, as several parts of it have theirs."""
+    known = ((row["loss"], int(row["step"])) for row in found if row["loss"] is not None)
+    ranges = [list(inside) for _, inside in groupby(known, lambda one: (one[1] - first) // width)]
+    return {step for one in ranges for _, step in (min(one), max(one, key=lambda pair: (pair[0], -pair[1])))}
 
 
 def ranges_of(low: int, high: int, buckets: int) -> tuple[int, int, Sequence[int]]:
@@ -126,12 +157,12 @@ def _best_steps(job_id: str, ranges: CTE, end: str) -> Select[*tuple[Any, ...]]:
 
 def _best_rollups(job_id: str, ranges: CTE, width: int, end: str) -> CTE:
     """The same of roll-ups, as the ranges of their steps. Computed once, because both ends of a range depend on it."""
-    number = rollups.c.bucket
+    number, name = rollups.c.bucket, f"{ranges.name}_{end}_{width}"
     inside = number.between((ranges.c.first - 1) // literal(width), (ranges.c.last - 1) // literal(width))
     mine = (rollups.c.job_id == job_id, rollups.c.width == width, inside)
-    best = _best(ranges, number, rollups.c[f"loss_{end}"], end, mine).cte(f"{end}_{width}").prefix_with("MATERIALIZED")
+    best = _best(ranges, number, rollups.c[f"loss_{end}"], end, mine).cte(f"{name}_best").prefix_with("MATERIALIZED")
     one = best.c.best
-    return select((one * width + 1).label("first"), ((one + 1) * width).label("last")).cte(f"{end}_{width}_steps")
+    return select((one * width + 1).label("first"), ((one + 1) * width).label("last")).cte(name)
 
 
 def _best(

@@ -129,13 +129,14 @@ async def busy(tx: AsyncConnection, sweep_ids: Sequence[str]) -> Sequence[RowMap
     """Trials that are active, or have something due, by sweep and number.
 
     And the paused ones whose jobs are not paused any more: they ended while they saved, or a user cancelled or resumed them.
-    With the states and steps of their jobs, and the newest step and value of the metric.
+    With the states, steps and sizes of their jobs, and the newest step and value of the metric.
     """
     series = and_(metric_series.c.job_id == trials.c.job_id, metric_series.c.name == _metric())
     of_job = (
         jobs.c.state.label("job_state"),
         jobs.c.message.label("job_message"),
         jobs.c.step.label("job_step"),
+        jobs.c.world_size.label("job_world_size"),
         jobs.c.summary,
     )
     of_metric = (metric_series.c.last_step.label("metric_step"), metric_series.c.last.label("metric_last"))

@@ -1,8 +1,8 @@
 """The metric of a trial at a rung and at its end.
 
 `loss` of a training job: the mean over the last tenth of the steps up to the rung, as one step's loss is noisy. Its `validation_loss`, and
-all that a program logs, also under these names: the first value at the rung or after it. Values that are not finite are None. A trial
-that continues a checkpoint after a rung has no loss there.
+all that a program logs, also under these names: the first value at the rung or after it, the mean over the ranks that log it. Values
+that are not finite are None. A trial that continues a checkpoint after a rung has no loss there.
 """
 
 import math
@@ -13,7 +13,9 @@ from typing import Any, Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..states import FINAL
 from ..store import events, logged_metrics, steps
+from ..store.packing.metric_curve import Bucket
 
 #: The share of the steps before a rung that the loss is a mean of.
 _SHARE: Final = 10
@@ -73,9 +75,7 @@ async def _at(tx: AsyncConnection, trial: RowMapping, metric: Metric, rung: int)
     if not reached(trial, metric, [rung]):
         return None
     if metric.logged:
-        read = await logged_metrics.read(tx, trial["job_id"], [metric.name], rung, None)
-        buckets = read[metric.name][1].values() if metric.name in read else ()
-        return next((bucket.total / bucket.count for bucket in buckets), math.nan)
+        return await _logged(tx, trial, metric.name, rung)
     if metric.name == "loss":
         mean = await steps.mean_loss(tx, trial["job_id"], rung - max(1, rung // _SHARE) + 1, rung)
         if mean is None and (await steps.earliest(tx, trial["job_id"]) or 0) > rung:
@@ -86,6 +86,33 @@ async def _at(tx: AsyncConnection, trial: RowMapping, metric: Metric, rung: int)
         return None
     loss = event["data"]["loss"]
     return math.nan if loss is None else float(loss)
+
+
+async def _logged(tx: AsyncConnection, trial: RowMapping, name: str, rung: int) -> float | None:
+    """The first value at the rung or after it; None: ranks that log it may not have sent theirs yet.
+
+    They have if a later step was logged, or if there are as many values as before that step.
+    """
+    width, newest, buckets = await _buckets(tx, trial, name, rung, None)
+    if not buckets:
+        return math.nan
+    place, bucket = next(iter(buckets.items()))
+    if place == newest and trial["job_world_size"] > 1 and trial["job_state"] not in FINAL:
+        _, _, before = await _buckets(tx, trial, name, 0, place * width - 1)
+        if not before or bucket.count < before[max(before)].count:
+            return None
+    return bucket.total / bucket.count
+
+
+async def _buckets(
+    tx: AsyncConnection, trial: RowMapping, name: str, low: int, high: int | None
+) -> tuple[int, int, dict[int, Bucket]]:
+    """The width of a metric's buckets, the place of its newest step, and its buckets between two steps by place."""
+    found = await logged_metrics.read(tx, trial["job_id"], [name], low, high)
+    if name not in found:
+        return 1, 0, {}
+    row, buckets = found[name]
+    return row["width"], row["last_step"] // row["width"], buckets
 
 
 def at_end(trial: RowMapping, metric: Metric) -> float | None:

@@ -3,7 +3,8 @@
 A bucket is sent when all of its gradients have arrived, and buckets are always sent in the same order: ranks never disagree on
 which collective comes next (Li et al., 2006.15704, section 3.2). As soon as backward has made a gradient, it is copied into its
 bucket, in the bucket's dtype, and dropped: a second copy of all gradients never exists. A large parameter has its own bucket, and
-its new value arrives in its own memory. In the compute dtype its gradient is not copied at all: it is the bucket.
+its new value arrives in its own memory. In the compute dtype its gradient is not copied at all, unless its memory is shared: it is the
+bucket.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from ..mesh import Mesh
 from ..param_shard import Parameter
+from .shared_gradients import is_shared, unshare
 
 
 def fill_buckets(parameters: Sequence[Parameter], element_bytes: int, limit: int) -> list[list[Parameter]]:
@@ -120,9 +122,12 @@ class Bucket:
             grad = self._partial_sum(number, grad)
         if grad is None or (not last and _is_partial(parameter, grad)):
             return
+        adopts = self._whole is not None and self.rows is None and not self._wide
+        if adopts and is_shared(grad):
+            grad = grad.clone()
         plain = parameter.local_gradient(grad)
         self._partial.pop(number, None)
-        if self._whole is not None and self.rows is None and not self._wide:
+        if self._whole is not None and adopts:
             self.rows, self._filled = plain.reshape(self._whole.shape).contiguous(), [True]
         else:
             self._put(number, plain.reshape(-1))
@@ -230,9 +235,10 @@ class BucketOrder:
     def _hook(self, number: int, index: int) -> Callable[[torch.Tensor], None]:
         bucket = self._buckets[number]
 
-        def ready(_: nn.Parameter) -> None:
+        def ready(value: nn.Parameter) -> None:
             last = self.sending or (number, index) in self._final
             if not (self._armed or last):
+                unshare(value)
                 return
             with torch.no_grad():
                 bucket.take(index, last)

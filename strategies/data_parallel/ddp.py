@@ -19,6 +19,7 @@ from ..param_shard import DeviceSide, Parameter, ParamShard, with_elements
 from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .master_weights import Masters
+from .shared_gradients import unshare
 
 
 class DDP:
@@ -41,6 +42,8 @@ class DDP:
         self.all_shards = [shard for _, shard in self._masters]
         self.shards = with_elements(self.all_shards)
         self._order = BucketOrder(self._buckets, self._send, always=wide)
+        for parameter in loose:
+            parameter.value.register_post_accumulate_grad_hook(unshare)  # they are added up, and scaled, in place
         self._pending: list[Pending] = []
         self._swapped: dict[nn.Parameter, torch.Tensor] = {}
         self.gradient_peak = 0

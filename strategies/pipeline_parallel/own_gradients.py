@@ -2,7 +2,8 @@
 
 Torch's pass for weights stores the tensors that autograd returns, and adds the next micro-batch's to them in place. Two weights that are
 added up get one tensor, and a weight that is added to a hidden state that of the state, which may be on its way to the stage before.
-An einsum returns a permuted tensor, and a sum one element that stands for all. A whole backward pass copies these (`AccumulateGrad`).
+An einsum returns a permuted tensor, and a sum one element that stands for all. A whole backward pass copies these (`AccumulateGrad`),
+except for views (`data_parallel/shared_gradients.py`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -27,6 +27,7 @@ from torch.distributed.pipelining import (
 )
 
 from ..cost.stage_balance import ModuleCosts, stage_blocks, stage_costs
+from ..data_parallel.shared_gradients import unshare
 from ..data_strategy import DataStrategy
 from ..delayed_rules import alternates
 from ..fields import Inputs, stage_inputs
@@ -113,6 +114,9 @@ class OwnStage(PipelineStage):
             self.fwd_cache[bwd_chunk_id] = (tuple(map(_no_view, given)), taken)
         with current().clock.busy, current().tracer.span("backward", name, bwd_chunk_id, self.stage_index), ending:
             given = unwrapped(partial(super().backward_one_chunk, bwd_chunk_id, loss, full_backward, last_backward))
+        if full_backward and not last_backward:
+            for weight in self.submod.parameters():  # under ZeRO-3 the whole ones, which have no hooks
+                unshare(weight)
         if not full_backward:  # torch leaves the gradient that it sends with the input, until the next step
             for value in self.backward_state[bwd_chunk_id][0]:
                 value.grad = None

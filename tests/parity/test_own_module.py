@@ -107,6 +107,49 @@ def indexed():
     return Indexed(16)
 
 
+class Placed(Bigram):
+    """Adds views of parameters to a hidden state and to each other: gradients come as views of others' memory."""
+
+    def __init__(self, width):
+        super().__init__(width)
+        self.positions = nn.Parameter(torch.randn(32, width))
+        self.gains = nn.ParameterList(torch.randn(width * width) for _ in range(2))
+
+    def forward(self, tokens):
+        x = self.embed(tokens).tanh() + self.positions.unsqueeze(0)
+        first, second = (gain.view(x.shape[-1], -1) for gain in self.gains)
+        return self.head(self.layers(x @ (first + second)))
+
+
+def placed():
+    return Placed(10)
+
+
+class Adapted(Bigram):
+    """Adds an adapter to a frozen weight while it is evaluated, as loralib's layers do."""
+
+    def __init__(self, width):
+        super().__init__(width)
+        self.frozen = nn.Parameter(torch.eye(width), requires_grad=False)
+        self.adapter = nn.Parameter(torch.zeros(width, width))
+        self.merged = False
+
+    def train(self, mode=True):
+        super().train(mode)
+        if self.merged == mode:
+            self.frozen.data += -self.adapter.data if mode else self.adapter.data
+            self.merged = not mode
+        return self
+
+    def forward(self, tokens):
+        weight = self.frozen if self.merged else self.frozen + self.adapter
+        return self.head(self.layers(nn.functional.linear(self.embed(tokens), weight)))
+
+
+def adapted():
+    return Adapted(10)
+
+
 class Chosen(nn.Module):
     """A block that is called twice, and one of which each sequence uses one of two layers, by its tokens."""
 
@@ -265,6 +308,25 @@ class Adding(Staged):
     def __init__(self):
         super().__init__()
         self.blocks = nn.ModuleDict({str(n): Added(8) for n in range(4)})
+
+
+class Views(nn.Module):
+    """Two weights that are added up through views, and one that is added to the hidden state through one."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.base, self.delta = (nn.Parameter(torch.randn(width * width) / 4) for _ in range(2))
+        self.positions = nn.Parameter(torch.randn(32, width))
+
+    def forward(self, x, tokens):
+        weight = self.base.view(x.shape[-1], -1) + self.delta.view(x.shape[-1], -1)
+        return x + torch.tanh((x + self.positions.unsqueeze(0)) @ weight)
+
+
+class Sharing(Staged):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleDict({str(n): Views(8) for n in range(4)})
 
 
 class Latent(nn.Module):
@@ -605,6 +667,18 @@ def test_validation_drops_nothing(own: Make, root: Path, make_spec: Make) -> Non
     np.testing.assert_allclose(losses[0][-1], losses[1][-1], rtol=1e-12)  # the validation after the last one
 
 
+def test_an_adapter_that_is_merged_for_a_validation_has_its_newest_values(
+    own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    spec = make_spec(
+        {"data": 2, "zero": 1}, model=own("adapted"), eval={"every": 1, "batches": 1}, optimizer={"lr": 0.1}
+    )
+    found, expected = train(spec, root), one_process(spec)
+    assert_same(found, expected)
+    losses = [[data["loss"] for kind, data in one["events"] if kind == "eval"] for one in (found, expected)]
+    np.testing.assert_allclose(*losses, rtol=1e-10)
+
+
 def test_a_complex_table_keeps_its_imaginary_part(own: Make, root: Path, make_spec: Make) -> None:
     for layout in ({"data": 2}, {"data": 2, "zero": 3}):
         found = [train(make_spec(layout, model=own("rotating", complex_table=it)), root) for it in (True, False)]
@@ -730,6 +804,36 @@ def test_any_memory_and_any_use_of_blocks_equals_one_process(
     spec = make_spec({"data": 2, "zero": zero}, model=own(factory), overlap={"bucket_mb": 0.001})
     found, expected = train(spec, root), one_process(spec)
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"micro_batch": 1},
+        {"data": 2},
+        {"data": 2, "zero": 1},
+        pytest.param({"data": 2, "zero": 2}, marks=pytest.mark.full),
+        pytest.param({"data": 2, "zero": 3}, marks=pytest.mark.full),
+    ],
+    ids=str,
+)
+def test_gradients_that_share_memory_equal_one_process(
+    layout: Any, own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    """With one sequence at a time nothing is summed over the batch, so that no gradient is a new tensor. Each is sent alone."""
+    spec = make_spec(layout, model=own("placed"), global_batch=2, overlap={"bucket_mb": 0.001})
+    found, expected = train(spec, root), one_process(spec)
+    assert_same(found, expected)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_gradients_that_share_memory_are_added_up_under_a_pipeline(
+    zero: int, own: Make, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    layout = {"pipeline": HALVES, "data": 2, "micro_batch": 1, "schedule": "1f1b", "zero": zero}
+    spec = make_spec(layout, model=own("Sharing"), global_batch=8)
+    assert_same(train(spec, root), one_process(spec))
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])

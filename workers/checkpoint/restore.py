@@ -72,8 +72,20 @@ def restore(
     skipped: list[tuple[Folder, Skipped]] = []
     retries, read_retries = _Retries(warn, beat), partial(_Retries, _once(warn), beat)
     load = partial(_load_together, shards, accept, read_retries, beat)
-    # On all ranks alike, as its outcome is.
-    found = listed_again(lambda: load(_own(root, resume, skipped, retries)), BACKOFF_S, beat)
+    chosen: list[Folder] = []
+
+    def newest() -> Restored | None:
+        own = _own(root, skipped, retries)
+        chosen.extend([] if own is None else [own.path])
+        return load(own)
+
+    try:
+        found = listed_again(newest, BACKOFF_S, beat)  # on all ranks alike, as its outcome is
+    except BaseException:
+        if chosen:
+            _report(skipped, f"{chosen[-1]} was chosen in its place", warn)
+        raise
+    _report(skipped, f"training continues from {found.path if found else resume or 'the start'}", warn)
     return found if found is not None or resume is None else load(_resumed(root, resume, retries))
 
 
@@ -128,6 +140,12 @@ def training_before(root: Folder, resume: Folder | None, beat: Callable[[], None
     return {}
 
 
+def _report(skipped: Sequence[tuple[Folder, Skipped]], then: str, warn: Warn) -> None:
+    """Report the checkpoints that are not used, and what happens then."""
+    for path, error in skipped:
+        warn(error.code, f"{_why(path, error)}; {then}.", step_of(path))
+
+
 def _once(warn: Warn) -> Warn:
     """Warns by its first call only, whichever thread that is of."""
     first = threading.Lock()
@@ -160,9 +178,7 @@ class _Retries:
             self.beat()
 
 
-def _own(
-    root: Folder, resume: Folder | None, skipped: list[tuple[Folder, Skipped]], retries: _Retries
-) -> Restored | None:
+def _own(root: Folder, skipped: list[tuple[Folder, Skipped]], retries: _Retries) -> Restored | None:
     """The job's newest valid checkpoint, of which no tensor is read yet. Raises `CheckpointAbsent`, `StorageError`."""
     found = _newest_valid(root, skipped, retries)
     unread = next(((path, error) for path, error in skipped if isinstance(error, StorageUnreadable)), None)
@@ -171,9 +187,6 @@ def _own(
         raise StorageUnreachable(
             f"{unread[0]} cannot be read ({unread[1]}), and no other checkpoint is valid; {remedy}."
         )
-    instead = str(found[0]) if found else str(resume) if resume else "the start"
-    for path, error in skipped:
-        retries.warn(error.code, f"{_why(path, error)}; training continues from {instead}.", step_of(path))
     return None if found is None else Restored(*found, own=True)
 
 

@@ -85,15 +85,24 @@ def prune(
 def listed_again(find: Callable[[], T], pauses_s: Sequence[float], beat: Callable[[], None] = lambda: None) -> T:
     """What `find` returns, which lists checkpoints. Where a save has removed one meanwhile a newer one is there, so it is called again.
 
-    `beat` is called after each of the pauses. Raises what the last call of `find` raises.
+    This node may see the newer one later: None is then no answer. `beat` is called after each of the pauses. Raises what `find` raises,
+    and its last `CheckpointAbsent` if no newer one has come by the end of the pauses.
     """
-    for pause_s in pauses_s:
+    removed: CheckpointAbsent | None = None
+    for pause_s in (*pauses_s, None):
         try:
-            return find()
-        except CheckpointAbsent:
-            time.sleep(pause_s)
-            beat()
-    return find()
+            found = find()
+        except CheckpointAbsent as error:
+            removed = error
+        else:
+            if found is not None or removed is None:
+                return found
+        if pause_s is None:
+            break
+        time.sleep(pause_s)
+        beat()
+    assert removed is not None
+    raise removed
 
 
 def is_full(error: OSError) -> bool:
@@ -200,7 +209,7 @@ def sweep(root: Folder, saved: Folder) -> None:
 
     Raises OSError.
     """
-    root.sweep(lambda name: _is_step(name) and step_of(root / name) <= step_of(saved))
+    root.sweep(lambda name: is_step(name) and step_of(root / name) <= step_of(saved))
 
 
 def clear(published: PublishedManifest) -> None:
@@ -234,10 +243,10 @@ def _another_save(path: Folder, what: str) -> CheckpointError:
 
 def _steps(root: Folder) -> list[Folder]:
     """Newest first."""
-    return sorted((root / name for name in root.folders() if _is_step(name)), key=step_of, reverse=True)
+    return sorted((root / name for name in root.folders() if is_step(name)), key=step_of, reverse=True)
 
 
-def _is_step(name: str) -> bool:
+def is_step(name: str) -> bool:
     """Whether a folder of this name is a checkpoint's. One that a user put beside them, such as `step-00000010-good`, is not."""
     return name.startswith(_STEP) and name.removeprefix(_STEP).isdecimal()
 

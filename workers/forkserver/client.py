@@ -13,10 +13,10 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
+from .. import unix_socket
 from ..one_thread import ONE_THREAD
 
 #: Variables that change what an import does. Each set of values has a server of its own.
@@ -25,11 +25,8 @@ IMPORT_VARIABLES: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHO
 NO_CUDA: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 PACKAGE: Final = Path(__file__).resolve().parents[2]
 SOCKET: Final = "s"
-#: Clients that may connect before the server accepts, as far as the kernel allows (net.core.somaxconn): each rank of a node is one.
-BACKLOG: Final = 4096
-#: Seconds for room in the backlog, and between two tries. A supervisor gives a rank's start 120 s.
+#: Seconds for room in the backlog. A supervisor gives a rank's start 120 s.
 _ROOM_S: Final = 100.0
-_TRY_S: Final = 0.05
 
 
 class ForkError(RuntimeError):
@@ -86,17 +83,10 @@ def _make_private(folder: Path) -> None:
 def _dial(folder: Path) -> socket.socket | None:
     """A connection to the server of this folder; None if there is none. Raises OSError."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    deadline = time.monotonic() + _ROOM_S
     try:
         client.settimeout(5.0)
-        while True:
-            try:
-                client.connect(str(folder / SOCKET))
-                return client
-            except BlockingIOError:  # its backlog is full: the kernel does not wait for room
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(_TRY_S)
+        unix_socket.connect(client, str(folder / SOCKET), _ROOM_S)
+        return client
     except (FileNotFoundError, ConnectionRefusedError):
         client.close()
         return None
@@ -110,7 +100,7 @@ def _start(folder: Path, owner: int, env: dict[str, str]) -> socket.socket:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, (folder / "fork.log").open("ab") as log:
         (folder / SOCKET).unlink(missing_ok=True)
         listener.bind(str(folder / SOCKET))
-        listener.listen(BACKLOG)
+        listener.listen(unix_socket.BACKLOG)
         # One thread, because a process with several threads cannot be forked safely. OpenBLAS starts its pool at import.
         own = {name: value for name, value in env.items() if not name.startswith("RAY_")} | ONE_THREAD | NO_CUDA
         arguments = [sys.executable, "-P", "-m", str(__package__), str(listener.fileno()), str(owner), str(folder)]

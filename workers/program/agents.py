@@ -25,6 +25,7 @@ from ..messages.metric_block import MetricBlock, checked
 from ..messages.rank_event import FailedEvent
 from ..messages.rank_status import PROGRAM
 from ..trainer.recorded_groups import newest_s, read_dump
+from ..unix_socket import BACKLOG
 from .agent_messages import MOST_HELLO, checked_answer, checked_failure, checked_hello, checked_restarts
 from .artifact_uploads import ArtifactUploads
 from .process_failures import ProcessFailures
@@ -91,7 +92,7 @@ class Agents:
         self.name = f"shardyard-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind("\0" + self.name)
-        self._listener.listen(64)
+        self._listener.listen(BACKLOG)
         self._connections: dict[int, socket.socket] = {}  # by the process's id
         self._drivers: dict[int, socket.socket] = {}  # of Ray, which join no group
         self._failures = ProcessFailures()

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 
+from .. import unix_socket
 from ..messages.artifact import Kind, check_name, check_step
 from . import image_file, table_file
 from .report_socket import socket_name
@@ -96,7 +97,7 @@ def _found(path: Path, name: str) -> Iterator[_Source]:
 
 
 class ArtifactLog:
-    """The connection to the trainer process. Any thread may send."""
+    """The connection to the trainer process. Any thread may send, and a signal handler within a call that it interrupts."""
 
     def __init__(self) -> None:
         self._forget()
@@ -104,26 +105,48 @@ class ArtifactLog:
 
     def _forget(self) -> None:
         """In a new process: the connection is its parent's."""
-        self._lock = threading.Lock()
-        self._connection: socket.socket | None = None
-        self._limits: dict[str, Any] = {}
+        self._lock = threading.RLock()
+        self._receiver: _Receiver | None = None
 
     def send(self, kind: Kind, step: int | None, sources: Sequence[_Source]) -> bool:
         """Whether all were taken."""
-        if socket_name(os.environ) is None:
+        name = socket_name(os.environ)
+        if name is None:
             return False
         with self._lock:
+            # A signal handler that interrupts this call finds no connection, and makes its own: this one waits for an answer.
+            receiver, self._receiver = self._receiver, None
             try:
-                return self._send(kind, step, sources)
+                receiver = receiver or _Receiver(name)
+                taken = receiver.send(kind, step, sources)
             except (OSError, ValueError) as error:
                 _warn(f"{sources[0][0] if sources else 'a folder'} was not logged: {error}")
-                if self._connection is not None:
-                    self._connection.close()
-                self._connection = None
+                if receiver is not None:
+                    receiver.connection.close()
                 return False
+            if self._receiver is not None:
+                self._receiver.connection.close()
+            self._receiver = receiver
+            return taken
 
-    def _send(self, kind: Kind, step: int | None, sources: Sequence[_Source]) -> bool:
-        connection = self._connected()
+
+class _Receiver:
+    """The trainer process, connected."""
+
+    def __init__(self, name: str) -> None:
+        """Connect to the socket of this name. Raises OSError, ValueError."""
+        self.connection = socket.socket(socket.AF_UNIX)
+        try:
+            self.connection.settimeout(_SEND_S)
+            unix_socket.connect(self.connection, f"\0{name}", _SEND_S)
+            self.connection.sendall(json.dumps({"pid": os.getpid(), "artifacts": True}).encode() + b"\n")
+            self._limits: dict[str, Any] = json.loads(_line(self.connection))
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def send(self, kind: Kind, step: int | None, sources: Sequence[_Source]) -> bool:
+        """Whether all were taken. Raises OSError, ValueError."""
         if len(sources) > self._limits["files"]:
             raise ValueError(f"{len(sources):,} files are more than {self._limits['files']:,}")
         Path(self._limits["folder"]).mkdir(parents=True, exist_ok=True)
@@ -133,7 +156,7 @@ class ArtifactLog:
             spool.flush()
             if listed:
                 lines = [one | {"step": step, "type": kind} for one in listed]
-                refused = _send(connection, json.dumps(lines).encode() + b"\n", spool.fileno())
+                refused = _send(self.connection, json.dumps(lines).encode() + b"\n", spool.fileno())
                 if refused is not None:
                     problems.append(f"{listed[0]['name']}: {refused}")
         for problem in problems[:_MOST_WARNINGS]:
@@ -177,21 +200,6 @@ class ArtifactLog:
                     raise ValueError(f"it has more than {most:,} bytes")
                 spool.write(block)
         return copied
-
-    def _connected(self) -> socket.socket:
-        """Raises OSError, ValueError."""
-        if self._connection is None:
-            connection = socket.socket(socket.AF_UNIX)
-            try:
-                connection.settimeout(_SEND_S)
-                connection.connect(f"\0{socket_name(os.environ)}")
-                connection.sendall(json.dumps({"pid": os.getpid(), "artifacts": True}).encode() + b"\n")
-                self._limits = json.loads(_line(connection))
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
 
 
 def _opened(path: Path) -> IO[bytes]:

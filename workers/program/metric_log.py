@@ -13,8 +13,10 @@ import threading
 from array import array
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Final, SupportsFloat, cast
+from itertools import count, groupby
+from typing import Any, Final, NamedTuple, SupportsFloat, cast
 
+from .. import unix_socket
 from ..messages.metric_block import check_name, check_step, packed
 from .launcher_restarts import launcher_restarts
 from .report_socket import socket_name
@@ -61,18 +63,16 @@ def end() -> None:
     _of_this_process().end()
 
 
-class _Block:
-    """Values of the same names, step by step."""
+class _Call(NamedTuple):
+    """Names, step and values of one call."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names, self.steps, self.values = names, array("q"), array("d")
-
-    def as_json(self) -> dict[str, Any]:
-        return {"names": self.names, "steps": self.steps.tolist(), "values": packed(self.values)}
+    names: tuple[str, ...]
+    step: int
+    values: "array[float]"
 
 
 class MetricLog:
-    """The values that wait to be sent. Any thread may add some."""
+    """The values that wait to be sent. Any thread may add some, and a signal handler at any line of a call that it interrupts."""
 
     def __init__(self) -> None:
         self._forget()
@@ -80,10 +80,11 @@ class MetricLog:
 
     def _forget(self) -> None:
         """In a new process: what its parent logged is the parent's to send."""
-        self._lock = threading.Lock()
-        self._checked: tuple[str, ...] = ()  # the names of the last call
-        self._blocks: list[_Block] = []
-        self._waiting = self._dropped = self._next = 0
+        self._lock = threading.RLock()  # a signal handler's call may interrupt one of its thread that has it
+        self._checked: tuple[str, ...] = ()  # the names of the last call, kept once for all calls that have them
+        self._steps = count()
+        self._calls: list[_Call] = []
+        self._waiting = self._dropped = 0
         self._connection: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
@@ -92,33 +93,40 @@ class MetricLog:
         names = tuple(values) if not suffix else tuple(f"{name}{suffix}" for name in values)
         numbers = array("d", cast("Iterable[float]", values.values()))  # which converts as `float` does
         with self._lock:
-            at = self._next if step is None else operator.index(step)
-            check_step(at)
-            if names != self._checked:
+            known = self._checked
+            if names == known:
+                names = known
+            else:
                 for name in names:
                     check_name(name)
                 self._checked = names
-            self._next = at + 1
+            at = next(self._steps) if step is None else operator.index(step)
+            check_step(at)
+            if step is not None:
+                self._steps = count(at + 1)
             if socket_name(os.environ) is None:
                 return
             if self._waiting + len(names) > MOST_WAITING:
                 self._dropped += len(names)
                 return
-            if not self._blocks or self._blocks[-1].names is not self._checked:
-                self._blocks.append(_Block(self._checked))
-            self._blocks[-1].steps.append(at)
-            self._blocks[-1].values.extend(numbers)
+            self._calls.append(_Call(names, at, numbers))
             self._waiting += len(names)
             ended = self._ending.is_set() and self._thread is not None and not self._thread.is_alive()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._send_all, name="shardyard metrics", daemon=True)
-                self._thread.start()
-                atexit.register(self.end)
-                # Processes that multiprocessing has forked run no functions of atexit.
-                if (util := sys.modules.get("multiprocessing.util")) is not None:
-                    util.Finalize(None, self.end, exitpriority=0)
+                self._begin(threading.Thread(target=self._send_all, name="shardyard metrics", daemon=True))
         if ended:  # by a function that the program has registered with atexit
             self._send()
+
+    def _begin(self, thread: threading.Thread) -> None:
+        """Start the thread that sends, unless a signal handler has started one meanwhile."""
+        if self._thread is not None:
+            return
+        self._thread = thread
+        thread.start()
+        atexit.register(self.end)
+        # Processes that multiprocessing has forked run no functions of atexit.
+        if (util := sys.modules.get("multiprocessing.util")) is not None:
+            util.Finalize(None, self.end, exitpriority=0)
 
     def end(self) -> None:
         """Send what waits, and stop."""
@@ -133,15 +141,15 @@ class MetricLog:
 
     def _send(self) -> None:
         with self._lock:
-            blocks, self._blocks = self._blocks, []
+            calls, self._calls = self._calls, []
             waiting, dropped = self._waiting, self._dropped
             self._waiting = self._dropped = 0
         if dropped:
             _warn(f"{dropped:,} logged values were dropped, because they came faster than they could be sent")
-        if not blocks:
+        if not calls:
             return
         try:
-            self._connected().sendall(json.dumps([block.as_json() for block in blocks]).encode() + b"\n")
+            self._connected().sendall(json.dumps(_blocks(calls)).encode() + b"\n")
         except OSError as error:
             _warn(f"{waiting:,} logged values could not be sent: {error}")
             self._connection = None
@@ -150,10 +158,23 @@ class MetricLog:
         if self._connection is None:
             self._connection = socket.socket(socket.AF_UNIX)
             self._connection.settimeout(_SEND_S)
-            self._connection.connect(f"\0{socket_name(os.environ)}")
+            unix_socket.connect(self._connection, f"\0{socket_name(os.environ)}", _SEND_S)
             hello = {"pid": os.getpid(), "metrics": True, "restarts": launcher_restarts(os.environ)}
             self._connection.sendall(json.dumps(hello).encode() + b"\n")
         return self._connection
+
+
+def _blocks(calls: Iterable[_Call]) -> list[dict[str, Any]]:
+    """Calls as blocks of JSON: calls with the same names, one after the other, are one."""
+    found: list[dict[str, Any]] = []
+    for names, same in groupby(calls, key=lambda call: call.names):
+        steps: list[int] = []
+        values = array("d")
+        for call in same:
+            steps.append(call.step)
+            values.extend(call.values)
+        found.append({"names": names, "steps": steps, "values": packed(values)})
+    return found
 
 
 def _warn(text: str) -> None:

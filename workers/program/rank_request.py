@@ -6,6 +6,8 @@ import socket
 import time
 from typing import Any, BinaryIO, Final
 
+from .. import unix_socket
+
 #: Seconds for the trainer process to take a request, and to carry it out.
 HELLO_S: Final = 60.0
 ANSWER_S: Final = 7200.0
@@ -23,7 +25,7 @@ def answer(name: str, request: dict[str, Any], handles: tuple[int, ...] = ()) ->
     while True:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(HELLO_S)
-            connection.connect(f"\0{name}")
+            unix_socket.connect(connection, f"\0{name}", deadline - time.monotonic())
             with connection.makefile("rb") as answers:
                 if _is_greeted(connection, answers):
                     return _answered(connection, answers, request, handles)

@@ -5,6 +5,7 @@ One that a save removes meanwhile, such as that of a gang that was cut off, is n
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -127,9 +128,13 @@ class ResumeChoice:
             tried(partial(check, saved, name, look))
 
     def _pick(self, before: Choice | None) -> Choice | None:
-        """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid."""
+        """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid.
+
+        Where a save has removed one meanwhile, a newer one than `before` is there.
+        """
+        bounds = itertools.chain([before], itertools.repeat(None))
         try:
-            return listed_again(partial(self._pick_own, before), storage_tries.BACKOFF_S) or self._pick_other()
+            return listed_again(lambda: self._pick_own(next(bounds)), storage_tries.BACKOFF_S) or self._pick_other()
         except CheckpointAbsent as error:
             raise CheckpointError(str(error)) from error  # the other ranks know it as a choice that failed
 

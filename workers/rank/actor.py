@@ -17,6 +17,7 @@ from ..forkserver.protocol import Request
 from ..messages.event_buffer import Event
 from ..messages.fault_request import Fault
 from ..messages.nccl_report import RasReport
+from ..messages.profile_request import RECORDED
 from ..messages.rendezvous import Reservation, SnapshotHandle
 from . import host, nccl_ras
 from .fault_injector import FaultInjector
@@ -178,9 +179,13 @@ class Rank(SnapshotService):
         await self.trainer.send({"trace": order})
 
     async def act(self, kind: Literal["profile", "exec"], order: dict[str, Any]) -> dict[str, Any] | None:
-        """Take a profile or run a command beside the trainer (`rank_orders.py`). Returns how it ended; None if it cannot begin now."""
+        """Take a profile or run a command beside the trainer (`rank_orders.py`). Returns how it ended; None if it cannot begin now.
+
+        What the trainer itself records begins only once it has its run, as in `trace`.
+        """
         self.lease.renew()
-        return await self.orders.act(kind, order, self.trainer)
+        early = self.started != self.store.generation and kind == "profile" and order["kind"] in RECORDED
+        return await self.orders.act(kind, order, None if early else self.trainer)
 
     async def stop(self, grace_s: float) -> None:
         """Ask the trainer to end after its step; kill it after `grace_s`."""

@@ -35,6 +35,7 @@ class Lines:
         self._rest: list[bytes] = []  # what was read of a message whose end has not been read
         self._busy_until = 0.0
         self._waited_s = math.inf
+        self._is_full = False  # whether the last read found bytes without waiting
 
     @property
     def quick(self) -> bool:
@@ -50,11 +51,15 @@ class Lines:
         """The next complete lines (perhaps none); None at the end."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        if self._is_full:
+            await asyncio.sleep(0)  # a writer that keeps the pipe full would otherwise stop all else on this loop
+        self._is_full = True
         while True:
             try:
                 data = os.read(self.fd, CHUNK)
                 break
             except BlockingIOError:
+                self._is_full = False
                 readable: asyncio.Future[None] = loop.create_future()
                 loop.add_reader(self.fd, _resolve, readable)
                 try:

@@ -1,7 +1,8 @@
 """A program on a pseudo-terminal of this node, which a client shows and which may outlive its client. Needs only the standard library.
 
-Rules that it keeps: the program never waits for a client that has gone; of what it printed the newest `MOST_FRAME` bytes are kept, for the
-client that comes next; a program whose terminal is not kept leaves no process of its session.
+Rules that it keeps: the program does not wait for a client that has gone, and for a machine that has vanished at most `PEER_S`; of what it
+printed the newest `MOST_FRAME` bytes are kept, for the client that comes next; a program whose terminal is not kept leaves no process of
+its session.
 """
 
 import asyncio

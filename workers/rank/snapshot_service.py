@@ -59,6 +59,10 @@ class SnapshotService:
         """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""
         return await self.store.write_out(rank, step, wanted, where, name)
 
+    async def discard(self, where: str, step: int, names: Sequence[str]) -> None:
+        """Remove files that were written for the checkpoint of `step`, which is not made."""
+        await self.store.discard(where, step, names)
+
     async def commit(self, where: str, keep: int, manifest: Manifest) -> tuple[str, tuple[int, ...] | None]:
         """Make a checkpoint of the files that all ranks have written; returns its address, and the steps of all checkpoints."""
         return await self.store.commit(where, keep, manifest)

@@ -197,7 +197,10 @@ async def _write(
         calls = [
             found[rank].snapshots.write_out(rank, step, share, where, names[rank]) for rank, share in shares.items()
         ]
-        files = await asyncio.gather(*calls)
+        files = await asyncio.gather(*calls, return_exceptions=True)
+        if failed := [one for one in files if isinstance(one, BaseException)]:
+            await _discard(found.values(), where, step, [*names.values()])
+            raise failed[0]
         manifest = manifest_of(leader, shares.values(), dict(zip(names.values(), files, strict=True)), broken.run)
         keep = broken.run["train"]["checkpoint"]["keep"]
         path, kept = await next(iter(found.values())).snapshots.commit(where, keep, manifest)
@@ -207,6 +210,23 @@ async def _write(
     events = inventories[0].facts.get("recent_events", ()) if 0 in inventories else ()
     seconds = time.monotonic() - began
     return EmergencyCheckpoint(step, path, manifest.bytes, seconds, kept, events, manifest.sha256)
+
+
+async def _discard(actors: Iterable[RankHandle], where: str, step: int, names: Sequence[str]) -> None:
+    """Remove the files that were written: later saves make no room of files of later steps.
+
+    Storage that does not answer is left alone: it would answer no other actor.
+    """
+    from ray.exceptions import RayError
+
+    for actor in actors:
+        try:
+            await actor.snapshots.discard(where, step, names)
+        except RayError:
+            continue  # another actor, as this one is gone
+        except TimeoutError:
+            pass
+        return
 
 
 def manifest_of(

@@ -1,4 +1,7 @@
-"""The secrets of a gang, in its supervisor's memory only. The dispatcher sends them when a rank needs them, and again to a successor."""
+"""The secrets of a gang, in its supervisor's memory only. The dispatcher sends them when a rank needs them, and again to a successor.
+
+A repair gives ranks those that are here: it needs no dispatcher.
+"""
 
 import asyncio
 from collections.abc import Sequence

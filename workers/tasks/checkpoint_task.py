@@ -39,6 +39,7 @@ REMEDIES: Final = {
     "pin_failed": f"Make room for it, or repair the storage, then {_AGAIN}",
     "operation_lost": f"See the cluster's health, and whether a worker was killed for its memory; then {_AGAIN}",
     "operation_timeout": f"Give the dispatchers a larger SHARDYARD_OPERATION_S, then {_AGAIN}",
+    "cluster_lost": f"Start a dispatcher that has the cluster's name and reaches its storage, then {_AGAIN}",
     "operation_failed": f"See the Ray worker's log for the traceback, then {_AGAIN}",
 }
 

@@ -107,11 +107,12 @@ def _pending_messages(entries: Sequence[Entry], ranks: Sequence[int]) -> Iterato
     for seq, several in _numbered(entries, "p2p_seq_id", messages=True).items():
         if _is_done(several):
             continue
+        since_s = _since_s(several)  # one for all: a rank waits in what is equally old together
         for entry in several:
             match = _MESSAGE.fullmatch(_op(entry))
             if match:
                 kind: Literal["send", "recv"] = "send" if match[1] == "send" else "recv"
-                yield PendingMessage(kind, ranks[int(match[2])], seq, _since_s(several))
+                yield PendingMessage(kind, ranks[int(match[2])], seq, since_s)
 
 
 def _is_done(several: Sequence[Entry]) -> bool:

@@ -212,8 +212,8 @@ class Restore(Callback):
 
     def _accept(self, training: Mapping[str, Any], own: bool) -> None:
         """Raises `Refusal` if a checkpoint is of another model or other data."""
+        self._state.locate(training, own)  # first: another tokenizer is why a vocabulary has another size
         refuse_other_model(training.get("model"), self._saved.parts.architecture)
-        self._state.locate(training, own)
 
 
 def _read_within(seconds: float, path: Folder) -> Manifest:

@@ -38,13 +38,14 @@ class Validation(Callback):
 
     def after_step(self, record: StepRecord) -> None:
         if self.meets(record.step):
-            with self._instruments.phase("validation", record.step), evaluating(self._parts.parallel.parts):
-                self._validate(record.step)
+            with self._instruments.phase("validation", record.step):
+                self._parts.parallel.data.settle()  # a module may compute with its weights when its mode changes
+                with evaluating(self._parts.parallel.parts):
+                    self._validate(record.step)
 
     def _validate(self, step: int) -> None:
         """The loss over the first `eval.batches` global batches of the validation split."""
         spec, mesh, parallel = self._parts.spec, self._parts.mesh, self._parts.parallel
-        parallel.data.settle()
         batches = min(spec.eval.batches, max(1, self._parts.tokens.validation_windows // spec.global_batch))
         total = torch.zeros((), dtype=torch.float64, device=mesh.device)
         tokens = self._parts.loss.tokens * batches
@@ -73,19 +74,20 @@ def evaluating(parts: Sequence[nn.Module]) -> Iterator[None]:
         yield
     finally:
         for part in parts:
-            _restore(part, before)
+            _end_evaluation(part, before)
+        for module, training in before.items():
+            module.training = training
 
 
-def _restore(module: nn.Module, before: Mapping[nn.Module, bool]) -> None:
-    """Put a module into the mode in which it was, by its method `train`, which may undo what it did for the evaluation.
+def _end_evaluation(module: nn.Module, before: Mapping[nn.Module, bool]) -> None:
+    """Call a module's own method `train` if its mode has changed: it may undo what it did for the evaluation.
 
-    Of a module whose parts were in different modes, each part by its own.
+    Of a module whose parts were in different modes, that of each part. Modules that it has made for the evaluation have no mode before.
     """
-    modes = {before[one] for one in module.modules()}
-    if len(modes) == 1:
-        if module.training not in modes:
-            module.train(not module.training)
-        return
-    module.training = before[module]
-    for child in module.children():
-        _restore(child, before)
+    known = [one for one in module.modules() if one in before]
+    modes = {before[one] for one in known}
+    if len(modes) > 1:
+        for child in module.children():
+            _end_evaluation(child, before)
+    elif any(one.training != before[one] for one in known):
+        module.train(*modes)

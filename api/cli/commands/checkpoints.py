@@ -15,6 +15,7 @@ from ....workers.storage.uri import is_bucket
 from ...client import Client
 from ...client.transport import ApiError
 from ..exit_codes import ExitCode
+from ..job_names import job_id
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, day, seconds, size
 from .models import checkpoint_of
@@ -56,7 +57,7 @@ def checkpoints(  # noqa: PLR0913, PLR0917 - an option each
     if to is not None and download is None:
         raise typer.BadParameter("--to needs --download STEP.")
     with Client(url) as client:
-        found = client.job(job).id
+        found = job_id(client, job, before)
         _pin(client, found, job, {True: pin, False: unpin})
         if download is not None:
             _download(screen, client, found, download, to, as_json=json)
@@ -69,7 +70,7 @@ def checkpoints(  # noqa: PLR0913, PLR0917 - an option each
         screen.json({"items": items, "next": page.next})
     else:
         screen.table(_COLUMNS, [_row(one, what) for one, what, _ in rows])
-        asked = f"{job}{' --on-cluster' * on_cluster}{' --verify' * verify}"
+        asked = f"{found}{' --on-cluster' * on_cluster}{' --verify' * verify}"
         _explain(screen, asked, [why for _, _, why in rows if why], page.next)
         if verify and not on_cluster and any(what == "unknown" for _, what, _ in rows):
             screen.hint(f"Have those verified where they can be seen: shardyard checkpoints {job} --on-cluster")

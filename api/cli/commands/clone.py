@@ -58,7 +58,8 @@ def clone(
             show_submitted(screen, client, made, json, wait=wait)
             return
         found = client.job(job)
-        given = with_overrides(cloned(found, client.submitted_spec(found.id), name), overrides or [])
+        submitted, values = client.submitted_spec(found.id), values_of(overrides or [])
+        given = with_overrides(cloned(found, submitted, name, values), overrides or [])
         path = Path(tempfile.mkdtemp(prefix="shardyard-"), f"{found.name}.yaml")
         if not _edited(path, text_of(given, given.document) or yaml.safe_dump(given.document, sort_keys=False)):
             screen.hint("The editor saved nothing, so nothing was submitted.")

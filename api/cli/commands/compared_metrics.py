@@ -1,6 +1,6 @@
 """What compared jobs logged: the last, lowest and highest values beside each other, with the difference to a baseline."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from ....service.schemas.logged_metric import LoggedCurve
 from ...client import Client
+from ..terminal.screen import logged
 
 #: Metrics that are compared if none is chosen, and that can be chosen: as many as one answer of curves has.
 MOST_SHOWN: Final = 20
@@ -74,15 +75,16 @@ def rows(found: dict[str, ComparedMetric], base: int, at_step: int | None) -> It
                 yield (f"{escape(name)} {kind}", *(cell or "" for cell in cells))
 
 
-def beside(values: Values, base: int, form: str = ".6g") -> list[str | None]:
+def beside(values: Values, base: int, form: str | None = None) -> list[str | None]:
     """Values as text, each but the baseline's with its difference to it, absolute and as a share of it."""
+    text: Callable[[float], str] = logged if form is None else lambda value: format(value, form)
     texts: list[str | None] = []
     for at, (value, delta) in enumerate(zip(values, deltas(values, base), strict=True)):
         if value is None or at == base or delta is None:
-            texts.append(None if value is None else f"{value:{form}}")
+            texts.append(None if value is None else text(value))
         else:
             share = relative(delta, values[base])
-            texts.append(f"{value:{form}} ({delta:+.3g}{'' if share is None else f', {share:+.1%}'})")
+            texts.append(f"{text(value)} ({delta:+.3g}{'' if share is None else f', {share:+.1%}'})")
     return texts
 
 

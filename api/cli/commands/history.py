@@ -10,6 +10,7 @@ from rich.text import Text
 from ....service.schemas.incident import Incident
 from ....service.schemas.timeline import StateSpan, Timeline, TimelineEvent
 from ...client import Client
+from ..job_names import job_id
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, day, seconds
 from ..terminal.sparkline import bar
@@ -55,7 +56,8 @@ def incidents(
         raise typer.BadParameter("--after goes with the oldest first; with --newest use --before.")
     screen = Screen()
     with Client(url) as client:
-        page = client.incidents(client.job(job).id, after=after, newest=newest, before=before)
+        found = job_id(client, job, after or before)
+        page = client.incidents(found, after=after, newest=newest, before=before)
     if json:
         screen.json(page)
         return
@@ -66,11 +68,11 @@ def incidents(
         if stacks:
             _what_was_seen(screen, incident)
     if not page.items:
-        screen.hint("Nothing went wrong.")
+        screen.hint("No incidents are stored.")  # retention may have removed those of an ended job
     if page.next:
         place = f"--newest --before {page.next}" if newest else f"--after {page.next}"
         same = " --traceback" * traceback + " --stacks" * stacks
-        screen.hint(f"More with: shardyard incidents {job} {place}{same}")
+        screen.hint(f"More with: shardyard incidents {found} {place}{same}")
 
 
 def _what_was_seen(screen: Screen, incident: Incident) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from ....service.schemas.job import Job
 from ....service.schemas.job_order import OF_METRICS, Order, Sort
 from ...client import Client
-from ..terminal.screen import seconds
+from ..terminal.screen import logged, seconds
 
 
 def column(client: Client, jobs: Sequence[Job], sort: str) -> tuple[str, dict[str, str]] | None:
@@ -26,7 +26,7 @@ def column(client: Client, jobs: Sequence[Job], sort: str) -> tuple[str, dict[st
     name = {Order.METRIC: "last", Order.LOWEST: "lowest", Order.HIGHEST: "highest"}[order.order]
     numbers = {job: getattr(values[order.metric], name) for job, values in found.items() if order.metric in values}
     head = order.metric if order.order == Order.METRIC else f"{order.order} {order.metric}"
-    return head, {job: "" if number is None else f"{number:.6g}" for job, number in numbers.items()}
+    return head, {job: "" if number is None else logged(number) for job, number in numbers.items()}
 
 
 def _texts(jobs: Sequence[Job], number: Callable[[Job], float | None]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from ...client import Client
 from ...client.requests import Level
 from ...errors import InvalidParameter
 from ..exit_codes import ExitCode
+from ..job_names import job_id
 from ..options import JobName, Json, Rank, Url
 from ..terminal.event_lines import log_line
 from ..terminal.screen import Screen
@@ -99,16 +100,17 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     emit = screen.json if json else partial(_text, screen, rank=rank, numbered=numbered, timestamps=timestamps)
     with Client(url) as client:
         try:
+            found = job_id(client, job, around or after)
             if searches and follow:
-                _follow(screen, client, client.job(job).id, emit, wanted, after)
+                _follow(screen, client, found, emit, wanted, after)
             elif searches:
-                _search(screen, client, client.job(job).id, emit, wanted, after, limit or _FOUND)
+                _search(screen, client, found, emit, wanted, after, limit or _FOUND)
             elif around is not None:
-                page = client.logs(client.job(job).id, rank=rank, around=around, limit=limit or _AROUND)
+                page = client.logs(found, rank=rank, around=around, limit=limit or _AROUND)
                 _say_removed(screen, page.removed, since=around - 1)
                 _each(emit, page.lines)
             else:
-                _print(screen, client, client.job(job).id, emit, follow=follow, rank=rank, tail=tail, after=after)
+                _print(screen, client, found, emit, follow=follow, rank=rank, tail=tail, after=after)
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 

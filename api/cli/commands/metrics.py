@@ -10,7 +10,7 @@ from ....service.schemas.logged_metric import LoggedCurves
 from ...client import Client
 from ..options import JobName, Json, Url
 from ..terminal.metric_chart import Axis, draw, height_of_each, width_of
-from ..terminal.screen import Screen
+from ..terminal.screen import Screen, logged
 
 
 def metrics(
@@ -55,7 +55,7 @@ def _list(screen: Screen, client: Client, job: str, text: str | None, json: bool
         screen.json(page)
         return
     rows = [
-        (escape(one.name), "" if one.last is None else f"{one.last:.6g}", f"{one.last_step:,}", _kept(one.width))
+        (escape(one.name), "" if one.last is None else logged(one.last), f"{one.last_step:,}", _kept(one.width))
         for one in page.items
     ]
     screen.table(("NAME", "LAST", "AT STEP", "KEPT"), rows)

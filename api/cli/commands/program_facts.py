@@ -8,7 +8,7 @@ from ....service.program_spec import Code, Environment
 from ....service.schemas.job import Job
 from ....service.schemas.logged_metric import LoggedMetrics, LoggedValue
 from ...client import ApiError, Client
-from ..terminal.screen import Screen
+from ..terminal.screen import Screen, logged
 from .code import commit_of
 
 #: Logged metrics that `show` prints. `shardyard metrics` prints all.
@@ -49,14 +49,14 @@ def newest(client: Client, jobs: Sequence[Job]) -> dict[str, tuple[str, str]]:
 
 
 def _value(last: float | None) -> str:
-    return "not finite" if last is None else f"{last:.6g}"
+    return "not finite" if last is None else logged(last)
 
 
 def _newest(values: Mapping[str, LoggedValue]) -> tuple[str, str]:
     step, loss = (values[name].last if name in values else None for name in ("step", "loss"))
     if step is None and "loss" in values:
         step = values["loss"].last_step
-    return "" if step is None else f"{step:.6g}", "" if loss is None else f"{loss:.6g}"
+    return "" if step is None else logged(step), "" if loss is None else logged(loss)
 
 
 def _command(command: list[str] | str) -> str:

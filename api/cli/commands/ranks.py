@@ -8,7 +8,9 @@ from rich.markup import escape
 
 from ....service.schemas.rank import RankMetrics
 from ....service.schemas.resource import CommVolume, MemoryUsage
+from ....workers.supervisor.rank_samples import MOST_RANKS
 from ...client import Client
+from ..job_names import job_id
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, milliseconds, moment, number, size
 
@@ -26,15 +28,17 @@ def ranks(
     """Print each rank's last sample: its mesh coordinates, step, compute time, wait time and memory."""
     screen = Screen()
     with Client(url) as client:
-        page = client.ranks(client.job(job).id, before=before, limit=1)
+        found = job_id(client, job, before)
+        page = client.ranks(found, before=before, limit=1)
         domains = {} if json else {node.id: node.domain for node in client.nodes() if node.domain}
+        sampled = bool(page.items) or json or client.job(found).world_size <= MOST_RANKS
     if json:
         screen.json(page)
         return
     if not page.items:
-        screen.hint(
-            f"No sample yet: the first comes after five seconds of training. See its state with: shardyard show {job}"
-        )
+        why = "No sample yet: the first comes after five seconds of training."
+        why = why if sampled else f"Jobs of more than {MOST_RANKS:,} ranks have no samples."
+        screen.hint(f"{why} See its state with: shardyard show {job}")
         return
     [sample] = page.items
     order: Sequence[int] = range(len(sample.step_s))
@@ -48,7 +52,7 @@ def ranks(
     if sample.slow is not None:
         screen.say(sample.slow.message)
     if page.next is not None:
-        screen.hint(f"Earlier with: shardyard ranks {job} --before {page.next}")
+        screen.hint(f"Earlier with: shardyard ranks {found} --before {page.next}")
 
 
 def _ranks(screen: Screen, sample: RankMetrics, order: Sequence[int], domains: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from ....service.schemas.curve import Series
 from .chart import chart, points
-from .screen import Screen
+from .screen import Screen, logged
 
 #: Characters left of a chart, for its highest and lowest value.
 _LABEL: Final = 12
@@ -41,7 +41,7 @@ def draw(screen: Screen, name: str, axis: Axis, series: Series, wide: int, tall:
     if not curve:
         return
     top, bottom = max(one.high for one in curve), min(one.low for one in curve)
-    last = "" if series.last is None else f"  {series.last:.6g} at step {axis.end:,}"
+    last = "" if series.last is None else f"  {logged(series.last)} at step {axis.end:,}"
     screen.out.print(f"[bold]{escape(name)}[/]{last}" + _of(axis.width))
     for number, line in enumerate(chart(curve, wide, tall)):
         label = f"{top:.5g}" if number == 0 else f"{bottom:.5g}" if number == tall - 1 else ""

@@ -204,6 +204,11 @@ def number(value: float | None) -> str | None:
     return None if value is None else f"{value:,.0f}"
 
 
+def logged(value: float) -> str:
+    """The value of a logged metric: a whole number, such as a step, with all its digits, another one with six."""
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 2**53 else f"{value:.6g}"
+
+
 def seconds(value: float | None) -> str | None:
     """`0.8 s`, `42 s`, `3:20`, `2:03:20`."""
     if value is None:

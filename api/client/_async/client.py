@@ -202,6 +202,7 @@ class AsyncClient(
     ) -> AsyncGenerator[Event]:
         """A job's events after the cursor `after` (None: from its beginning) to its end, each once, as they happen.
 
+        A cursor needs the job's id, not its name.
         With `logs` its log lines too (of `rank`), with `ranks` the newest sample of what each rank does.
         Reconnects for up to `patience_s` after a lost connection or a restart of the control plane, and calls `on_lost` for each.
         """
@@ -237,7 +238,10 @@ class AsyncClient(
     async def log_pages(
         self, job: str, *, rank: int | None = None, after: int = 0, follow: bool = False, pause_s: float = 0.5
     ) -> AsyncIterator[Logs]:
-        """All log lines after position `after`, page by page. With `follow`, until the job has ended and every line was yielded."""
+        """All log lines after position `after`, page by page. With `follow`, until the job has ended and every line was yielded.
+
+        A position needs the job's id, not its name.
+        """
         found = await self.job(job)
         asked = job if after else found.id
         while True:
@@ -269,7 +273,10 @@ class AsyncClient(
         follow: bool = False,
         pause_s: float = 0.5,
     ) -> AsyncIterator[LogSearchResult]:
-        """Pages of matching lines as of `search_logs`, up to the log's end; with `follow` until the job has ended. A page may be empty."""
+        """Pages of matching lines as of `search_logs`, up to the log's end; with `follow` until the job has ended. A page may be empty.
+
+        A position needs the job's id, not its name.
+        """
         found = await self.job(job)
         asked = job if after else found.id
         ask = partial(self.search_logs, asked, text, rank=rank, level=level, stream=stream, regex=regex)

@@ -110,7 +110,10 @@ class AsyncMetricEndpoints(AsyncServiceEndpoints):
     # Ranks
 
     async def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
-        """Samples of the ranks before position `before`, newest first; as many as fit into 300 kB."""
+        """Samples of the ranks before position `before`, newest first; as many as fit into 300 kB.
+
+        A position needs the job's id, not its name.
+        """
         return await self._send(requests.ranks(job, before, limit))
 
     async def resources(self, job: str) -> ResourceReport:

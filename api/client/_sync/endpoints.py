@@ -87,7 +87,10 @@ class Endpoints(MetricEndpoints):
     def incidents(
         self, job: str, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
     ) -> Incidents:
-        """Incidents and their repairs after position `after`; or, if `newest`, newest first, before position `before`."""
+        """Incidents and their repairs after position `after`; or, if `newest`, newest first, before position `before`.
+
+        A position needs the job's id, not its name.
+        """
         return self._send(requests.incidents(job, after=after, newest=newest, before=before, limit=limit))
 
     def timeline(self, job: str) -> Timeline:
@@ -95,7 +98,10 @@ class Endpoints(MetricEndpoints):
         return self._send(requests.timeline(job))
 
     def history_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
-        """The job's events before position `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
+        """The job's events before position `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults.
+
+        A position needs the job's id, not its name.
+        """
         return self._send(requests.history(job, before, limit))
 
     def submitted_spec(self, job: str) -> SubmittedSpec:
@@ -111,27 +117,30 @@ class Endpoints(MetricEndpoints):
         return self._send(requests.plan(job))
 
     def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
-        """Complete checkpoints that the job reported before position `before`, newest first."""
+        """Complete checkpoints that the job reported before position `before`, newest first.
+
+        A position needs the job's id, not its name.
+        """
         return self._send(requests.checkpoints(job, before, limit))
 
     def verify_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Compare the files of a job's checkpoint (its `position`) with their checksums, on the cluster. `finished` waits for the result.
 
-        Repeating a call with the same key starts one operation.
+        `job` is its id, not its name. Repeating a call with the same key starts one operation.
         """
         return self._send(requests.verify_checkpoint(job, position, idempotency_key))
 
     def pin_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Keep a job's checkpoint (its `position`), whatever it saves later. `finished` waits until the cluster has pinned it.
 
-        Repeating a call with the same key starts one operation.
+        `job` is its id, not its name. Repeating a call with the same key starts one operation.
         """
         return self._send(requests.pin_checkpoint(job, position, idempotency_key, pinned=True))
 
     def unpin_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Let later saves remove a job's checkpoint (its `position`). Raises `ApiError` `checkpoint_in_models`.
 
-        Repeating a call with the same key starts one operation.
+        `job` is its id, not its name. Repeating a call with the same key starts one operation.
         """
         return self._send(requests.pin_checkpoint(job, position, idempotency_key, pinned=False))
 
@@ -140,7 +149,7 @@ class Endpoints(MetricEndpoints):
     ) -> Operation:
         """Export a job's checkpoint (its `position`) as a Hugging Face folder beside it, on the cluster. `finished` waits for the result.
 
-        Repeating a call with the same key starts one operation.
+        `job` is its id, not its name. Repeating a call with the same key starts one operation.
         """
         return self._send(requests.export_checkpoint(job, position, dtype, idempotency_key))
 
@@ -165,6 +174,7 @@ class Endpoints(MetricEndpoints):
         """Log lines after position `after`; or the last `tail`; or those around position `around`, half of `limit` before it.
 
         An answer ends at 4 MiB of text: go on with `after=next`. Of `tail` the newest lines are in it.
+        A position needs the job's id, not its name.
         """
         return self._send(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
 
@@ -184,7 +194,7 @@ class Endpoints(MetricEndpoints):
     ) -> LogSearchResult:
         """Lines with `text`, of `level` or above, between two times (unix seconds), among the 20,000 after position `after`.
 
-        With `regex`, `text` is a regular expression in RE2's syntax.
+        With `regex`, `text` is a regular expression in RE2's syntax. A position needs the job's id, not its name.
         """
         wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until, "stream": stream}
         wanted["regex"] = regex or None

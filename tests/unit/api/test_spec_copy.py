@@ -12,6 +12,9 @@ from shardyard.api.spec_overrides import placed
 from shardyard.service.errors import InvalidSpec
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.submitted_spec import SubmittedSpec
+from shardyard.service.spec import JobSpec
+from shardyard.strategies.layout import Layout
+from shardyard.workers.advisor.fixed_options import fixed_by
 
 TEXT = "name: tiny  # the smallest\ntrain: {steps: 20, layout: {data: 2}}\nlabels: {team: search}\n"
 
@@ -48,6 +51,51 @@ def test_a_clone_has_the_present_layout() -> None:
     assert given.document["train"] == {"steps": 20, "layout": {"data": 1, "tensor": 2}}
     with pytest.raises(InvalidSpec, match="cannot read the spec of job-1"):
         cloned(job(spec={"name": "tiny", "train": {"of_a_later_version": 1}}), submitted(layout_changed=True))
+
+
+@pytest.mark.parametrize(
+    "text", ["name: tiny  # the smallest\ntrain: {steps: 20, global_batch: 8, layout: {auto: {world: 8}}}\n", None]
+)
+def test_what_is_set_in_a_layout_that_the_advisor_chose_counts(text: str | None) -> None:
+    """The layout is kept as the user's own."""
+    auto = {"world": 8, "devices": "8 × CPU", "step_s": 0.5}
+    spec = {**job().spec, "train": {"steps": 20, "global_batch": 8, "layout": {"data": 8, "auto": auto}}}
+    given = cloned(job(spec=spec, layout_choice="chosen by the layout advisor"), submitted(text))
+
+    def copy(**values: int) -> Layout:
+        document = placed(given.document, {f"train.layout.{path}": value for path, value in values.items()})
+        return JobSpec.model_validate(document).train.layout
+
+    assert (copy().auto, copy().data, copy(data=4).auto, copy(data=4).data) == (None, 8, None, 4)
+    sent = sent_text(given, placed(given.document, {"train.layout.data": 4}))
+    assert ("# the smallest" in sent.text) is (text is not None)
+
+
+@pytest.mark.parametrize("layout", ["{auto: {world: 8}}", "auto", None])
+@pytest.mark.parametrize(
+    ("values", "world"),
+    [
+        ({"train.layout.auto.world": 4}, 4),
+        ({"train.layout": {"auto": {"world": 4}}}, 4),
+        ({"train.layout": "auto"}, None),
+    ],
+)
+def test_a_clone_that_asks_the_advisor_again_keeps_nothing_that_it_chose(
+    layout: str | None, values: dict[str, Any], world: int | None
+) -> None:
+    text = None if layout is None else f"name: tiny\ntrain: {{steps: 20, global_batch: 8, layout: {layout}}}\n"
+    auto = {"world": 8, "devices": "8 × CPU", "step_s": 0.5}
+    train = {
+        "steps": 20,
+        "global_batch": 8,
+        "layout": {"data": 8, "zero": 1, "auto": auto},
+        "recompute": {"mode": "full"},
+    }
+    stored = JobSpec.model_validate({**job().spec, "train": train}).model_dump(mode="json")
+    given = cloned(job(spec=stored, layout_choice="chosen by the layout advisor"), submitted(text), None, values)
+    asked = JobSpec.model_validate(placed(given.document, values)).train
+    assert asked.layout.auto is not None and (asked.layout.auto.world, asked.layout.auto.undecided) == (world, True)
+    assert str(fixed_by(asked, 8)) == "", "the layout advisor chooses everything"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.layout_choice import layout_choice
+from shardyard.service.layout_choice import layout_choice, with_present_layout
+from shardyard.service.spec import JobSpec
 
 
 def stored(step_s: float | None, **train: Any) -> dict[str, Any]:
@@ -33,3 +34,22 @@ def test_only_a_layout_that_was_chosen_has_a_choice(spec: dict[str, Any], shown:
     """`shown` empty: none; None: without options."""
     expected = "chosen by the layout advisor for 8 × H100; predicted step time 1 s" if shown is None else shown or None
     assert layout_choice(spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "copied"),
+    [
+        ("auto", {"data": 8, "zero": 1}),
+        ({"auto": {"world": 8}}, {"auto": None, "data": 8, "zero": 1}),
+        ({"auto": {}, "zero": 1, "tensor": 1}, {"auto": None, "data": 8, "zero": 1, "tensor": 1}),
+    ],
+)
+def test_a_copied_layout_is_no_longer_the_advisors_choice(written: Any, copied: dict[str, Any]) -> None:
+    """`auto` stays as a key, so that the text around it can stay."""
+    auto = {"world": 8, "devices": "8 × H100", "step_s": 0.5}
+    train = {"steps": 1, "global_batch": 8, "layout": {"data": 8, "zero": 1, "auto": auto}, "recompute": "full"}
+    spec = JobSpec.model_validate({"name": "x", "train": train})
+    text = {"name": "x", "train": {"steps": 1, "global_batch": 8, "layout": written}}
+    found = with_present_layout(text, spec)
+    assert found["train"] == {"steps": 1, "global_batch": 8, "layout": copied, "recompute": {"mode": "full"}}
+    assert layout_choice(found) is None

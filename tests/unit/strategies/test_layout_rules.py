@@ -84,6 +84,8 @@ PROFILED = Layout.model_validate({"pipeline": {"stages": 2, "split": "profile"}}
         (GRID.with_(data=2, zero=3), 8, "layout.zero", "layout.zero to 2"),
         (GRID.with_(pipeline=2, micro_batch=4), 4, "layout.micro_batch", "[2]"),
         (GRID.with_(pipeline=2), 2, "global_batch", "at least 4"),
+        (GRID.with_(pipeline=2), 3, "global_batch", "a multiple of 2, for example 4"),
+        (GRID.with_(pipeline=2, data=2), 2, "global_batch", "a multiple of 4, for example 8"),
         (Layout(pipeline=2, vertical_sync=True), 8, "layout.vertical_sync", "layout.schedule to pipedream"),
         (Layout(pipeline=2, schedule="2bw", vertical_sync=True), 8, "layout.vertical_sync", "vertical_sync out"),
         (_blocks(1, 3, schedule="zbv"), 8, "layout.pipeline", "Give 4 numbers"),

@@ -42,6 +42,7 @@ PUBLIC = [
     (torch.compiler.config, "donated_buffer", "strategies/compile.py"),
     (torch, "foreach_norm", "strategies/grad_clip.py"),
     (torch, "foreach_mul_", "strategies/grad_clip.py"),
+    (torch.UntypedStorage, "use_count", "strategies/data_parallel/shared_gradients.py"),
     (torch.distributed.fsdp, "FSDPParam", "strategies/data_parallel/shards_on_disk.py"),
     (torch.distributed.fsdp.FSDPModule, "accumulate_gradients", "strategies/data_parallel/fsdp_sums.py"),
     (torch.distributed.fsdp, "FSDPParamGroup", "strategies/data_parallel/shards_on_disk.py"),

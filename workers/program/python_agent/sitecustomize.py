@@ -164,7 +164,7 @@ def _connected(name: str, first: dict[str, Any]) -> Any:
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(REPORT_S)
-        connection.connect("\0" + name)
+        _loaded("unix_socket").connect(connection, "\0" + name, REPORT_S)
         connection.sendall(_line({"pid": os.getpid(), "rank": os.environ.get("RANK")} | first))
     except BaseException:
         connection.close()

@@ -17,6 +17,9 @@ MESSAGES: Final = (
     "distributed/pipelining/",
     "strategies/collectives.py:",
     "data_parallel/inbox.py:",
+    "pipeline_parallel/forward_only.py:",
+    "pipeline_parallel/neighbours.py:",
+    "pipeline_parallel/tied_weights.py:",
     "workers/ready_ranks.py:",
 )
 #: Functions of torch in which the host waits for its device.

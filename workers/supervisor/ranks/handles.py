@@ -97,6 +97,10 @@ class SnapshotCalls:
         file: File = await within(WRITE_S, self._actor.write_out.remote(rank, step, wanted, where, name))
         return file
 
+    async def discard(self, where: str, step: int, names: Sequence[str]) -> None:
+        """Remove files of the checkpoint of `step`, which is not made."""
+        await within(SNAPSHOTS_S, self._actor.discard.remote(where, step, names))
+
     async def commit(self, where: str, keep: int, manifest: "Manifest") -> tuple[str, Sequence[int] | None]:
         """Make a checkpoint of the files; returns its address, and the steps of all checkpoints that there are then."""
         committed: tuple[str, Sequence[int] | None] = await within(

@@ -14,6 +14,12 @@ test("a child has its parent's spec, the checkpoint and the parent's id", () => 
   });
 });
 
+test.each([null, "/c/job-1/step-00000100"])("a layout that was chosen for its parent is the user's own (from %s)", (checkpoint) => {
+  const layout = { data: 8, auto: { world: 8, devices: "8 × H100", step_s: 0.5 } };
+  const chosen = job({ spec: { name: "a", train: { steps: 600, layout } } });
+  expect(childSpec(chosen, checkpoint, null)).toHaveProperty("train.layout", { data: 8 });
+});
+
 test("after the last step there is as much to do again", () => {
   expect(childSpec(parent, "/c/job-1/step-00000600", null)).toMatchObject({ train: { steps: 1200 } });
 });

@@ -30,7 +30,12 @@ export function childSpec(job: Job, checkpoint: string | null, resume: string | 
   const child = { name: childName(name, checkpoint), labels: childLabels(labels, job.id) };
   const begun = (part: Mapping) => (checkpoint === null ? beginning(part, resume) : resumed(part, checkpoint));
   if (train === undefined) return { ...child, ...begun(rest) };
-  return { ...child, train: { ...begun(train), steps: stepsOf(Number(train.steps), checkpoint) }, ...rest };
+  return { ...child, train: { ...begun(ownLayout(train)), steps: stepsOf(Number(train.steps), checkpoint) }, ...rest };
+}
+
+/** The layout is the user's own from here on, though the layout advisor chose it: what is changed in it counts. */
+function ownLayout({ layout, ...train }: Mapping): Mapping {
+  return layout === undefined ? train : { ...train, layout: filtered(layout as Mapping, (key) => key !== "auto") };
 }
 
 /** A fork begins where its parent did, as a clone does: the name of a job may be that of a newer one by now. */

@@ -36,6 +36,11 @@ test("logged metrics are columns, whatever is in their names", () => {
   expect(["metric.acc", "lowest.acc", "highest.acc", "metric.lost"].map((path) => cells.get(path))).toEqual(["0.123457", "0.1", "0.5", "not finite"]);
 });
 
+test("whole numbers have all their digits", () => {
+  const cells = cellsOf(trained("job-1", 0.1), new Map([["step", { last: 1_234_567, lowest: 1, highest: 2 ** 53 + 8 }]]));
+  expect([cells.get("metric.step"), cells.get("highest.step")]).toEqual(["1234567", "9007200000000000"]);
+});
+
 test("jobs are ordered by the newest value of a logged metric", () => {
   const jobs = [trained("a", 1), trained("b", 1), trained("c", 1), trained("d", 1)];
   const logged = new Map(Object.entries({ a: 0.5, b: 0.25, c: null }).map(([id, acc]) => [id, new Map([["acc", { last: acc, lowest: acc, highest: acc }]])]));

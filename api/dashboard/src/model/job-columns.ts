@@ -57,7 +57,8 @@ export function cellsOf(job: Job, logged: Logged = NOTHING, now?: Date): Readonl
   return new Map([...leaves(job.spec, "spec"), ...labels, ...results, ...metrics, ...(now ? times(job, now) : [])]);
 }
 
-const textOf = (value: number | null) => (value === null ? "not finite" : String(Number(value.toPrecision(6))));
+/** A whole number, such as a step, with all its digits. */
+const textOf = (value: number | null) => (value === null ? "not finite" : String(Number.isSafeInteger(value) ? value : Number(value.toPrecision(6))));
 
 function times(job: Job, now: Date): [string, string][] {
   const lasted = secondsBetween(job.startedAt, job.finishedAt ?? now);

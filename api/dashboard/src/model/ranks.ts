@@ -3,6 +3,9 @@
 import type { Axis, Measure } from "../api/ranks";
 import { bytes } from "./format";
 
+/** Larger jobs have no samples (`workers/supervisor/rank_samples.py`). */
+export const MOST_SAMPLED = 4096;
+
 /** `pipeline 1 · data 0`: the axes that have more than one rank; empty where none has, or they are not known. */
 export function coordinates(axes: readonly Axis[] | null, rank: number): string {
   let rest = rank;

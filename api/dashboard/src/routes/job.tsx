@@ -103,7 +103,7 @@ function OpenTab({ tab, job, live }: { tab: JobTab | null; job: Job; live: LiveJ
     case "overview": return <JobOverview job={job} live={live} />;
     case "metrics": return <JobMetrics job={job} live={live} />;
     case "system": return <JobSystem job={job} />;
-    case "ranks": return <div className="stack"><JobRanks id={job.id} newest={live.ranks} ended={ended} /><JobProfiles job={job} /><JobResources id={job.id} ended={ended} /></div>;
+    case "ranks": return <div className="stack"><JobRanks job={job} newest={live.ranks} /><JobProfiles job={job} /><JobResources id={job.id} ended={ended} /></div>;
     case "traces": return <JobTraces job={job} />;
     case "logs": return <JobLogs job={job} />;
     case "checkpoints": return <JobCheckpoints job={job} />;

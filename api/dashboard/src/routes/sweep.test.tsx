@@ -1,5 +1,6 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { expect, test, vi } from "vitest";
+import { Route } from "wouter";
 import { expectAccessible } from "../testing/accessible";
 import { given, open } from "../testing/control-plane";
 import { sweepWire, trialWire } from "../testing/sweeps";
@@ -15,7 +16,7 @@ const TRIALS = [
 ];
 
 const answers = (state: "running" | "succeeded" = "running") => ({
-  "GET /v1/sweeps/tune": () => Response.json(sweepWire({ state })),
+  "GET /v1/sweeps/sweep-1": () => Response.json(sweepWire({ state })),
   "GET /v1/sweeps/sweep-1/trials": () => Response.json({ items: TRIALS, as_of: 7.5 }),
 });
 
@@ -23,7 +24,7 @@ const numbers = () => within(screen.getByRole("region", { name: "Table of trials
 
 test("a sweep has its best trial, its chart, its rungs and its trials", async () => {
   given(answers());
-  const { container } = open(<SweepPage id="tune" />, "/sweeps/tune");
+  const { container } = open(<SweepPage id="sweep-1" />, "/sweeps/sweep-1");
   expect(await screen.findByRole("figure", { name: "Best loss so far. It is 2.5 after trial 0." })).toBeTruthy();
   const best = within(screen.getByRole("region", { name: "Best trial" }));
   expect(best.getByLabelText("Parameters of the best trial").textContent).toBe("train.optimizer.lr: 0.001\ntrain.global_batch: 8");
@@ -42,7 +43,7 @@ test("a sweep has its best trial, its chart, its rungs and its trials", async ()
 
 test("any column orders the trials, and is in the address", async () => {
   given(answers("succeeded"));
-  open(<SweepPage id="tune" />, "/sweeps/tune");
+  open(<SweepPage id="sweep-1" />, "/sweeps/sweep-1");
   const order = async (name: string) => { fireEvent.click(await screen.findByRole("button", { name })); };
   await order("loss");
   await order("loss ↑");
@@ -55,7 +56,7 @@ test("any column orders the trials, and is in the address", async () => {
 
 test("keys at the end of an axis filter the table, and Escape takes that back", async () => {
   given(answers());
-  const { container } = open(<SweepPage id="tune" />, "/sweeps/tune");
+  const { container } = open(<SweepPage id="sweep-1" />, "/sweeps/sweep-1");
   const lowest = await screen.findByRole("slider", { name: "Lowest global_batch" });
   expect(lowest.getAttribute("aria-valuetext")).toBe("8");
   fireEvent.keyDown(lowest, { key: "ArrowUp" });
@@ -74,7 +75,7 @@ test("keys at the end of an axis filter the table, and Escape takes that back", 
 
 test("a thousand trials are shown a page at a time", async () => {
   given({ ...answers("succeeded"), "GET /v1/sweeps/sweep-1/trials": () => Response.json({ items: Array.from({ length: 1000 }, (_, number) => trialWire({ number, value: number })), as_of: 7.5 }) });
-  const { container } = open(<SweepPage id="tune" />, "/sweeps/tune");
+  const { container } = open(<SweepPage id="sweep-1" />, "/sweeps/sweep-1");
   fireEvent.click(await screen.findByRole("button", { name: "Next" }));
   expect(numbers()[0]).toBe("50");
   expect(numbers()).toHaveLength(50);
@@ -85,13 +86,13 @@ test("a sweep is cancelled after a confirmation", async () => {
   let cancelled = false;
   given({
     ...answers(),
-    "GET /v1/sweeps/tune": () => Response.json(sweepWire({ state: cancelled ? "cancelled" : "running" })),
+    "GET /v1/sweeps/sweep-1": () => Response.json(sweepWire({ state: cancelled ? "cancelled" : "running" })),
     "POST /v1/sweeps/sweep-1/cancel": () => {
       cancelled = true;
       return Response.json(sweepWire({ state: "cancelling" }), { status: 202 });
     },
   });
-  open(<SweepPage id="tune" />, "/sweeps/tune");
+  open(<SweepPage id="sweep-1" />, "/sweeps/sweep-1");
   fireEvent.click(await screen.findByRole("button", { name: "Cancel sweep" }));
   await expectAccessible(screen.getByRole("dialog"));
   expect(screen.getByText(/The 2 trials that have not ended/)).toBeTruthy();
@@ -103,12 +104,12 @@ test("a sweep is read until it has ended, and its trials once more", async () =>
   vi.useFakeTimers({ shouldAdvanceTime: true });
   try {
     let ended = false;
-    const requests = given({ ...answers(), "GET /v1/sweeps/tune": () => Response.json(sweepWire({ state: ended ? "succeeded" : "running" })) });
+    const requests = given({ ...answers(), "GET /v1/sweeps/sweep-1": () => Response.json(sweepWire({ state: ended ? "succeeded" : "running" })) });
     const of = (path: string) => requests.filter(({ url }) => url.pathname === path).length;
-    open(<SweepPage id="tune" />, "/sweeps/tune");
+    open(<SweepPage id="sweep-1" />, "/sweeps/sweep-1");
     await screen.findByRole("region", { name: "Table of trials" });
     await vi.advanceTimersByTimeAsync(6500);
-    expect(of("/v1/sweeps/tune")).toBeGreaterThanOrEqual(3);
+    expect(of("/v1/sweeps/sweep-1")).toBeGreaterThanOrEqual(3);
     ended = true;
     await vi.advanceTimersByTimeAsync(2500);
     await screen.findByText("succeeded", { selector: ".sweep-head *" });
@@ -130,7 +131,7 @@ test("while a sweep runs only the trials that changed are read again", async () 
       ...answers(),
       "GET /v1/sweeps/sweep-1/trials": ({ url }) => Response.json(url.searchParams.has("since") ? { items: [changed], as_of: 9.25 } : { items: TRIALS, as_of: 7.5 }),
     });
-    open(<SweepPage id="tune" />, "/sweeps/tune");
+    open(<SweepPage id="sweep-1" />, "/sweeps/sweep-1");
     await screen.findByText("queued");
     await vi.advanceTimersByTimeAsync(4500);
     await waitFor(() => { expect(screen.queryByText("queued")).toBeNull(); });
@@ -141,6 +142,15 @@ test("while a sweep runs only the trials that changed are read again", async () 
   } finally {
     vi.useRealTimers();
   }
+});
+
+test("a name in the address is replaced by the sweep's id: later it may name another one", async () => {
+  const requests = given({ ...answers("succeeded"), "GET /v1/sweeps/tune": () => Response.json(sweepWire({ state: "succeeded" })) });
+  open(<Route path="/sweeps/:id">{({ id }) => <SweepPage key={id} id={id} />}</Route>, "/sweeps/tune?by=-value");
+  expect(await screen.findByRole("region", { name: "Table of trials" })).toBeTruthy();
+  expect(location.pathname + location.search).toBe("/sweeps/sweep-1?by=-value");
+  expect(numbers()).toEqual(["1", "0 best", "2", "3"]);
+  expect(requests.filter(({ url }) => url.pathname === "/v1/sweeps/tune")).toHaveLength(1);
 });
 
 test("a sweep that does not exist leads to the list", async () => {

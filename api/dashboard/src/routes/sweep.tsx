@@ -1,8 +1,8 @@
 /** `/sweeps/:id`: one sweep with its trials. It is read again every two seconds until it has ended. */
 
-import { useQuery } from "@tanstack/react-query";
-import { lazy, memo, useDeferredValue, useMemo, useState } from "react";
-import { Link } from "wouter";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { lazy, memo, useDeferredValue, useEffect, useMemo, useState } from "react";
+import { Link, useLocation } from "wouter";
 import { isRefused } from "../api/http";
 import { untilRead } from "../api/retrying";
 import { getSweep, listTrials, type Sweep, type Trial, type TrialList } from "../api/sweeps";
@@ -16,6 +16,7 @@ import { SweepHead } from "../features/sweeps/sweep-head";
 import { TrialTable } from "../features/sweeps/trial-table";
 import { useNow } from "../hooks/use-now";
 import { useTitle } from "../hooks/use-title";
+import { sweepAddress } from "../model/addresses";
 import { axesOf, type Brushes, brushed } from "../model/parallel-axes";
 import { hasEnded } from "../model/sweeps";
 
@@ -30,7 +31,8 @@ export function SweepPage({ id }: { id: string }) {
     queryFn: ({ signal }) => getSweep(id, signal),
     refetchInterval: (query) => ((query.state.data && hasEnded(query.state.data.state)) || isRefused(query.state.error) ? untilRead(query) : POLL_MS),
   });
-  const sweep = query.data;
+  const sweep = query.data?.id === id ? query.data : undefined;
+  useIdInAddress(id, query.data);
   useTitle(sweep ? `${sweep.name} · ${sweep.state}` : "Sweep");
   return (
     <main className="page">
@@ -44,6 +46,17 @@ export function SweepPage({ id }: { id: string }) {
       {sweep && <SweepView key={sweep.id} sweep={sweep} />}
     </main>
   );
+}
+
+/** A name in the address is replaced by the id of the sweep that it names: later it may name another one. */
+function useIdInAddress(name: string, sweep: Sweep | undefined): void {
+  const client = useQueryClient();
+  const [, navigate] = useLocation();
+  useEffect(() => {
+    if (sweep === undefined || sweep.id === name) return;
+    client.setQueryData(["sweep", sweep.id], sweep);
+    navigate(sweepAddress(sweep.id) + location.search, { replace: true });
+  }, [client, navigate, name, sweep]);
 }
 
 const NONE: readonly Trial[] = [];

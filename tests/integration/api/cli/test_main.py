@@ -191,7 +191,7 @@ def test_reshard_of_a_command(client: Client, capsys: pytest.CaptureFixture[str]
 def test_incidents_read_as_stories(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     job = client.submit(SPEC)
     assert run(["incidents", job.id]) == 0
-    assert "Nothing went wrong" in capsys.readouterr().err
+    assert "No incidents are stored." in capsys.readouterr().err
     gang = Gang(plane, job.id)
     lost = {"cause": "rank_lost", "rank": 2, "node": "f8d3ab314835c392", "message": "the trainer was killed by SIGKILL"}
     gang.emit(("incident", {**lost, "generation": 1, "step": 41}))

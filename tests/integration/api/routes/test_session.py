@@ -1,10 +1,16 @@
 """A browser signs in by token or by a link that works once, and signs out."""
 
+import asyncio
+import http.cookies
+import threading
+
 import httpx2
 import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.api.client import Client
+from shardyard.api.http.authentication import Keys
+from shardyard.api.routes import session
 
 from ..conftest import SPEC, TOKEN, Gang, Plane, anonymously, problem
 from ..http.test_authentication import OTHER
@@ -69,3 +75,45 @@ def test_a_link_signs_in_once_and_its_session_streams(plane: Plane, client: Clie
             assert answer.status_code == 200
             assert next(line for line in answer.iter_lines() if line.startswith("event:")) == "event: state"
     problem(anonymously("POST", f"{plane.url}/v1/session", json={"code": code}), 401, "unauthenticated")
+
+
+async def test_cookies_of_others_are_not_unquoted(
+    api: httpx2.AsyncClient, anonymous: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Python 3.11.10 that takes quadratic time, in the loop of all requests (CVE-2024-7592)."""
+    unquoted, usual = list[str](), http.cookies._unquote
+
+    def unquote(text: str) -> str:
+        unquoted.append(text)
+        return str(usual(text))
+
+    monkeypatch.setattr(http.cookies, "_unquote", unquote)
+    absurd = {"Cookie": 'a="{}"'.format('\\"' * 1000)}
+    for method, path in (("GET", "/v1/jobs"), ("DELETE", "/v1/session"), ("GET", "/healthz")):
+        await anonymous.request(method, path, headers=absurd)
+    assert (await anonymous.post("/v1/session", json={"token": TOKEN}, headers=absurd)).status_code == 200
+    assert (await api.get("/v1/jobs", headers=absurd)).status_code == 200
+    assert unquoted == []
+
+
+async def test_a_foreign_code_reads_no_tables_and_a_good_one_signs_in_once(
+    api: httpx2.AsyncClient, anonymous: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is sent twice at the same time."""
+    monkeypatch.setattr(session, "user_of", lambda *_: 1000)
+    code = (await api.post("/v1/session/code")).json()["code"]
+    looks, both = list[int](), threading.Barrier(2)
+
+    def user_of(*_: object) -> int:
+        looks.append(1)
+        both.wait(PATIENCE_S)
+        return 1000
+
+    monkeypatch.setattr(session, "user_of", user_of)
+    for foreign in ("nonsense", Keys(OTHER).code(1000)):
+        problem(await anonymous.post("/v1/session", json={"code": foreign}), 401, "unauthenticated")
+    assert looks == []
+    answers = await asyncio.gather(*(anonymous.post("/v1/session", json={"code": code}) for _ in range(2)))
+    assert sorted(answer.status_code for answer in answers) == [200, 401]
+    problem(await anonymous.post("/v1/session", json={"code": code}), 401, "unauthenticated")
+    assert len(looks) == 2

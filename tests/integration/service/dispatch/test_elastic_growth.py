@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shardyard.service import nodes
+from shardyard.service.dispatch import elastic_growth
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.elastic_growth import Growth, _grow, _Takes, _wanted, _without
 from shardyard.service.ids import gang_name, new_job_id
@@ -247,16 +248,25 @@ async def test_only_jobs_that_could_use_a_jobs_devices_keep_it_from_growing(
 async def two_small_jobs(store: Store, settings: Settings) -> list[Lease]:
     """Two jobs that run with two ranks each and may have four. Two ranks are free, and two are another user's."""
     node = {"id": "n", "host": "h", "alive": True, "cpu": 2.0, "gpu": 0.0, "cpu_used": 1.5, "gpu_used": 0.0}
-    gangs = [{"gang": f"{number}-1", "cpu": 0.5, "gpu": 0.0} for number in "ab"]
+    node |= {"memory_bytes": 1, "seen_at": 0.0}
     async with store.write() as tx:
-        await node_rows.replace(tx, [{**node, "memory_bytes": 1, "seen_at": 0.0, "gangs": gangs}])
-    placed = []
-    for _ in range(2):
-        job = await submit(store, settings, least=2)
-        placed += (await admit(store, settings, "a", None)).leases
-        async with store.write() as tx:
-            await job_rows.set_columns(tx, job.id, {"state": "running", "elastic_at": 0.0})
+        await node_rows.replace(tx, [{**node, "gangs": shares("a", "b", cpu=0.5)}])
+    placed = [await running_at_once(store, settings, await submit(store, settings, least=2)) for _ in range(2)]
+    async with store.write() as tx:
+        await node_rows.replace(tx, [{**node, "gangs": shares(*(one.job_id for one in placed), cpu=0.5)}])
     return placed
+
+
+def shares(*holders: str, cpu: float = 0.0, gpu: float = 0.0) -> list[dict[str, Any]]:
+    return [{"gang": gang_name(job, 1), "cpu": cpu, "gpu": gpu} for job in holders]
+
+
+async def running_at_once(store: Store, settings: Settings, job: Job) -> Lease:
+    """The lease of the job, which starts now, and may grow."""
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, job.id, {"state": "running", "elastic_at": 0.0})
+    return lease
 
 
 async def running(store: Store, leases: Sequence[Lease]) -> list[tuple[State, int]]:
@@ -285,11 +295,25 @@ async def test_devices_that_a_job_saves_to_take_are_given_to_no_other(
     assert [one.job_id for one in (await admit(store, settings, "a", None)).leases] == [leases[0].job_id]
 
 
+@ONE_DATABASE
+async def test_where_too_few_devices_are_free_for_any_job_no_decision_reads_all_machines(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elastic, "FREED_S", 0.0)
+    leases, growth = await two_small_jobs(store, settings), Growth()
+    async with store.write() as tx:
+        (node,) = await node_rows.all_nodes(tx)
+        await node_rows.replace(tx, [{**node, "cpu_used": 1.75}])  # one rank is free, and each lacks two
+    monkeypatch.delattr(elastic_growth, "decide")
+    await growth.grow(store, settings, [one.token for one in leases], "a")
+    assert await running(store, leases) == [(State.RUNNING, 2)] * 2
+
+
 async def test_two_dispatchers_at_once_do_not_grow_onto_the_same_devices(store: Store, settings: Settings) -> None:
     leases = await two_small_jobs(store, settings)
     async with store.read() as tx:
         rows = await job_rows.may_grow(tx)
-    await asyncio.gather(*(_grow(store, settings, row, 2, "a") for row in rows))
+    await asyncio.gather(*(_grow(store, settings, row, 4, "a") for row in rows))
     assert sorted(await running(store, leases)) == [(State.RESHARDING, 4), (State.RUNNING, 2)]
 
 
@@ -299,3 +323,67 @@ def test_what_others_have_of_a_machine_stays_theirs_where_a_job_would_leave_it(s
     gangs = [{"gang": gang_name(job, 1), "cpu": 0.0, "gpu": 4.0}]
     found = _without({**node, "gpu_model": "H100", "gangs": gangs}, job, settings, ())  # type: ignore[arg-type]
     assert (found.free["cuda"], found.others["cuda"]) == (8, 4)
+
+
+GPUS = {"host": "h", "alive": True, "cpu": 8.0, "cpu_used": 0.0, "gpu": 4.0, "memory_bytes": 1, "seen_at": 0.0}
+
+
+def on_gpus(sizes: tuple[int, int], command: bool = False) -> JobSpec | CommandSpec:
+    least, most = sizes
+    common = {"name": "try", "policy": {"elastic_grace_s": 0.0}, "resources": {"device": "cuda"}}
+    if command:
+        return CommandSpec.model_validate({**common, "command": ["a"], "ranks": {"min": least, "max": most}})
+    layout = {"data": {"min": least, "max": most}}
+    return JobSpec.model_validate({**common, "train": {"steps": 20, "global_batch": 48, "layout": layout}})
+
+
+async def on_nodes(store: Store, *nodes: dict[str, Any]) -> None:
+    async with store.write() as tx:
+        await node_rows.replace(tx, [{**GPUS, "gpu_used": 0.0, "gpu_model": "", "gangs": [], **node} for node in nodes])
+
+
+async def begun(store: Store, settings: Settings, spec: JobSpec | CommandSpec) -> Lease:
+    job, _ = await submitting.submit(store, settings, spec, None, "", "tester")
+    return await running_at_once(store, settings, job)
+
+
+async def grown(store: Store, settings: Settings, leases: Sequence[Lease]) -> list[tuple[State, int]]:
+    """What becomes of running jobs in a pass of their dispatcher."""
+    await Growth().grow(store, settings, [one.token for one in leases], "a")
+    return await running(store, leases)
+
+
+async def test_a_job_on_a_cordoned_node_keeps_its_devices_until_there_is_room_for_all_of_it(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elastic, "FREED_S", 0.0)
+    await on_nodes(store, {"id": "n", "gpu": 2.0}, {"id": "m", "gpu": 0.0})
+    lease = await begun(store, settings, on_gpus((2, 4)))
+    own = {"id": "n", "gpu_used": 2.0, "gangs": shares(lease.job_id, gpu=2.0)}
+    await on_nodes(store, own, {"id": "m", "gpu_used": 2.0})
+    await nodes.cordon(store, settings, "n", None, "a fan", "eve")
+    assert await grown(store, settings, [lease]) == [(State.RUNNING, 2)], "it would continue with the two of the other"
+    await on_nodes(store, own, {"id": "m"})
+    assert await grown(store, settings, [lease]) == [(State.RESHARDING, 4)]
+
+
+async def test_a_job_that_cannot_grow_keeps_no_devices_from_the_next(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command without a checkpoint, and a job that has no room on one GPU model."""
+    monkeypatch.setattr(elastic, "FREED_S", 0.0)
+    for own, other, command in (("H100", "H100", True), ("H100", "A100", False)):
+        await on_nodes(
+            store, {"id": "n", "gpu_model": own}, {"id": "m", "gpu": 2.0, "gpu_model": other, "gpu_used": 2.0}
+        )
+        first = await begun(store, settings, on_gpus((4, 6), command))
+        busy = {"id": "n", "gpu_model": own, "gpu_used": 4.0, "gangs": shares(first.job_id, gpu=4.0)}
+        await on_nodes(store, busy, {"id": "m", "gpu_model": other, "gpu_used": 2.0})
+        second = await begun(store, settings, on_gpus((2, 4)))
+        theirs = shares(second.job_id, gpu=2.0)
+        await on_nodes(store, busy, {"id": "m", "gpu_model": other, "gpu_used": 2.0, "gangs": theirs})
+        assert await grown(store, settings, [first, second]) == [(State.RUNNING, 4), (State.RESHARDING, 4)]
+        for lease in (first, second):
+            await submitting.cancel(store, lease.job_id, "tester")
+            async with store.write() as tx:
+                await job_rows.set_columns(tx, lease.job_id, {"state": "cancelled"})

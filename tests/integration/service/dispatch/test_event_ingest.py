@@ -261,7 +261,7 @@ async def test_a_job_that_holds_no_devices_shows_no_time_left(
 async def test_a_nodes_clock_moves_no_attempt(
     store: Store, placed: tuple[Job, Lease], ahead_s: float, known: bool
 ) -> None:
-    """Its events keep their times. The attempt and the job end after they began, and not later than now."""
+    """The attempt and the job end after they began, and not later than now."""
     job, lease = placed
     async with store.write() as tx:
         await tx.execute(update(tables.attempts).values(started_at=time.time() - 1800.0))
@@ -275,10 +275,32 @@ async def test_a_nodes_clock_moves_no_attempt(
     assert row is not None and attempt is not None and last is not None
     times = (attempt["started_at"], row["started_at"], row["finished_at"], time.time())
     assert list(times) == sorted(times) and attempt["ended_at"] == row["finished_at"]
-    assert last["ts"] == timed[-1]["ts"] and row["device_s"] == attempt["ended_at"] - attempt["started_at"]
+    assert row["device_s"] == attempt["ended_at"] - attempt["started_at"]
+    assert last["ts"] == pytest.approx(timed[-1]["ts"] - (ahead_s if known else 0.0))
     if known:
         assert row["device_s"] == pytest.approx(1200.0, abs=60.0)
         assert row["finished_at"] - row["started_at"] == pytest.approx(1100.0)
+
+
+@pytest.mark.parametrize("behind_s", [7200.0, -7200.0])
+async def test_steps_and_lines_have_times_of_the_dispatchers_clock(
+    store: Store, placed: tuple[Job, Lease], behind_s: float
+) -> None:
+    """They are drawn from the job's start. A batch that is read an hour late keeps the distances between its times."""
+    job, lease = placed
+    begun = time.time() - 3600.0
+    async with store.write() as tx:
+        await tx.execute(update(tables.attempts).values(started_at=begun))
+    before = (await live_tail.tail(store, job.id, Cursor())).cursor
+    batch = event_batch(state("starting"), state("running"), step(1), lines(0, "a"), step(2))
+    timed = [{**event, "ts": begun - behind_s + 10.0 * event["seq"]} for event in batch]
+    await ingest(store, lease, 1, timed, behind_s=behind_s)
+    points = (await step_queries.metrics(store, job.id)).points
+    (line,) = (await logs.page(store, job.id)).lines
+    corrected = [event["ts"] + behind_s for event in timed[2:]]
+    assert [points[0].ts, line.ts, points[1].ts] == pytest.approx(corrected)
+    tail = await live_tail.tail(store, job.id, before, Scope(logs=True))
+    assert [item.kind for item in tail.items] == ["state", "state", "step", "log", "step"]
 
 
 async def test_a_job_ends_after_it_started_also_if_its_start_was_read_late(

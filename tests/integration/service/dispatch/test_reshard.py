@@ -1,9 +1,13 @@
 """A job continues on another layout under a dispatcher."""
 
+import asyncio
+from typing import Any
+
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
 
 from shardyard.service.errors import InvalidLayout, JobEnded, TooManyRanks
+from shardyard.service.jobs import memory_plan
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.reshard import reshard
 from shardyard.service.queries import jobs
@@ -100,6 +104,59 @@ async def test_a_waiting_job_takes_a_layout_at_once_and_none_that_cannot_be(stor
         await reshard(store, settings, job.id, with_layout(job, tensor=7), "tester")
     assert refusal.value.field == "train.layout.tensor"
     assert (await jobs.get_job(store, job.id)).world_size == 2
+
+
+async def on_two_clusters(store: Store, settings: Settings) -> tuple[Job, JobSpec]:
+    """A queued job of one rank, and its spec with as many as only the larger of two clusters has."""
+    async with store.write() as tx:
+        for cluster, cores in (("small", 1.0), ("large", 8.0)):
+            await nodes.replace(tx, [{**NODE, "cpu": cores, "memory_bytes": 1, "seen_at": 0.0}], cluster)
+    job = await submit(store, settings)
+    ranks = 8 * settings.cpu_ranks_per_core
+    wide = JobSpec.model_validate(
+        job.spec | {"train": job.spec["train"] | {"global_batch": ranks, "layout": {"data": ranks}}}
+    )
+    return job, wide
+
+
+async def test_a_job_that_was_placed_takes_a_layout_only_of_its_clusters_devices(
+    store: Store, settings: Settings
+) -> None:
+    """It stays with its cluster, which has its checkpoints, however many devices another one has."""
+    job, wide = await on_two_clusters(store, settings)
+    assert (await reshard(store, settings, job.id, wide, "tester")).world_size == wide.world_size, "it may start on any"
+    back = JobSpec.model_validate(job.spec)
+    await reshard(store, settings, job.id, back, "tester")
+    async with store.write() as tx:
+        await rows.set_columns(tx, job.id, {"cluster": "small"})
+        before = await rows.by_id(tx, job.id)
+    with pytest.raises(TooManyRanks):
+        await reshard(store, settings, job.id, wide, "tester")
+    async with store.read() as tx:
+        assert await rows.by_id(tx, job.id) == before
+
+
+async def test_a_job_that_is_placed_meanwhile_is_judged_again(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, wide = await on_two_clusters(store, settings)
+    planned = memory_plan.planned
+
+    def placed(*asked: Any) -> Any:
+        monkeypatch.undo()
+        asyncio.run_coroutine_threadsafe(place(), loop).result()
+        placing.append(job.id)
+        return planned(*asked)
+
+    async def place() -> None:
+        async with store.write() as tx:
+            await rows.set_columns(tx, job.id, {"cluster": "small"})
+
+    loop, placing = asyncio.get_running_loop(), list[str]()
+    monkeypatch.setattr(memory_plan, "planned", placed)
+    with pytest.raises(TooManyRanks):
+        await reshard(store, settings, job.id, wide, "tester")
+    assert placing and (await jobs.get_job(store, job.id)).world_size == 1
 
 
 async def test_a_layout_with_parameter_servers_is_for_cpus_and_another_for_any_device(

@@ -1,5 +1,6 @@
-"""What a sweep does while a storage of deleted jobs does not answer."""
+"""What a sweep does while a storage of deleted jobs, or a folder in it, does not answer."""
 
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ from shardyard.service.jobs.submit import cancel
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store.engine import Store
-from shardyard.workers.storage.errors import StorageUnreachable
+from shardyard.workers.storage.errors import StorageUnreachable, StorageUnreadable
 from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
 from shardyard.workers.storage.open_folder import folder_at
 
 from ..conftest import Submit
@@ -119,3 +121,42 @@ async def test_a_storage_that_times_out_is_left_to_the_next_sweep(
     assert asked == [settings.storage], "the others wait for the next sweep"
     await retention.sweep(store, at_once(settings))
     assert [await counted(store, job.id) for job in made] == [{}, {}, {}]
+
+
+def fail(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[str], bool], error: type[OSError] = StorageUnreachable
+) -> list[str]:
+    """Have listings of folders fail, by the folder's name. Returns the names of those whose listing failed."""
+    asked, listed = list[str](), LocalFolder.files
+
+    def files(folder: LocalFolder) -> dict[str, int]:
+        if not fails(folder.name):
+            return listed(folder)
+        asked.append(folder.name)
+        raise error(errno.EUCLEAN, "Structure needs cleaning", folder.where)
+
+    monkeypatch.setattr(LocalFolder, "files", files)
+    return asked
+
+
+@pytest.mark.parametrize("error", [StorageUnreachable, StorageUnreadable])
+async def test_a_folder_that_stays_unreadable_keeps_its_own_job_only(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    kept, *gone = sorted(await deleted(store, settings, submit, 3), key=lambda job: job.id)
+    asked = fail(monkeypatch, lambda name: name == kept.id, error)
+    await retention.sweep(store, at_once(settings))
+    assert [await counted(store, job.id) for job in gone] == [{}, {}]
+    assert await counted(store, kept.id) and asked == [kept.id]
+
+
+@pytest.mark.parametrize("error", [StorageUnreachable, StorageUnreadable])
+async def test_a_storage_whose_every_listing_fails_is_asked_for_one_job(
+    store: Store, settings: Settings, submit: Submit, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    """A bucket that drops packets answers after minutes, each time."""
+    made = sorted(await deleted(store, settings, submit, 3), key=lambda job: job.id)
+    asked = fail(monkeypatch, lambda _: True, error)
+    await retention.sweep(store, at_once(settings))
+    assert len(asked) == 2 and asked[0] == made[0].id and asked[1] not in {job.id for job in made}
+    assert all([await counted(store, job.id) for job in made])

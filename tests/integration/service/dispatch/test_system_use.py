@@ -61,6 +61,20 @@ async def test_a_clock_that_is_ahead_removes_no_series(store: Store, placed: tup
     assert found.starts[-1] <= time.time()
 
 
+async def test_samples_of_a_node_whose_clock_is_behind_follow_those_of_the_attempt_before(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    now = time.time()
+    begun = [state("starting"), state("running")]
+    await ingest(store, lease, 1, batch_at([now - 90, now - 90, now - 60], *begun, sampled(50.0)))
+    later = batch_at([now - 7200 - 30], sampled(70.0))
+    await ingest(store, lease, 1, [{**event, "seq": 4} for event in later], behind_s=7200.0)
+    found = await system.curves(store, job.id, "rank/cpu")
+    assert (found.width, found.curves[0].mean[0], found.curves[0].mean[-1]) == (5, 50.0, 70.0)
+    assert found.starts[-1] - found.starts[0] == pytest.approx(30.0, abs=5.0)
+
+
 async def test_numbers_that_are_too_large_are_left_out(store: Store, placed: tuple[Job, Lease]) -> None:
     """Their sum would be infinite, which PostgreSQL refuses in JSON, with the batch."""
     job, lease = placed

@@ -91,7 +91,9 @@ async def test_the_text_of_a_retry_keeps_fields_beside_auto(store: Store, settin
     text = (await submitted_spec(store, new.id)).text
     assert text is not None
     await known(store, {"cpu": 8.0})
-    assert (await sent(store, settings, text)).spec["train"]["layout"] == job.spec["train"]["layout"]
+    again = await sent(store, settings, text)
+    assert again.spec["train"]["layout"] == {**job.spec["train"]["layout"], "auto": None}
+    assert again.layout_choice is None, "of this text it is the user's own layout"
 
 
 async def test_a_layout_that_is_changed_by_hand_is_no_longer_the_advisors(store: Store, settings: Settings) -> None:

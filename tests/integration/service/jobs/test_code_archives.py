@@ -33,9 +33,10 @@ from shardyard.workers.storage.local_folder import LocalFolder
 Archive = tuple[CodeManifest, Callable[[int], bytes]]
 
 
-def archive(size: int = 2 * PART_BYTES, name: str = "x") -> Archive:
-    """An archive with one file of random bytes: three parts by default."""
+def archive(size: int = 2 * PART_BYTES, name: str = "x", before: bytes = b"") -> Archive:
+    """An archive with one file of random bytes: three parts by default. `before`: bytes of a hostile client before it."""
     file = io.BytesIO()
+    file.write(before)
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         member = tarfile.TarInfo(name)
         member.size = size
@@ -122,10 +123,21 @@ async def test_a_part_that_is_not_the_manifests_is_refused(store: Store, setting
 
 
 @POSTGRESQL_IN_FULL
-async def test_an_archive_with_a_hostile_file_never_becomes_complete(store: Store, settings: Settings) -> None:
+@pytest.mark.parametrize("headers", [0, 1000])
+async def test_an_archive_with_a_hostile_file_never_becomes_complete(
+    store: Store, settings: Settings, headers: int
+) -> None:
+    """Also if it has more headers than Python nests calls."""
+    long = tarfile.TarInfo("header")
+    long.type, long.size = tarfile.GNUTYPE_LONGNAME, 512
+    name = "../outside"
+    one = archive(10, name, (long.tobuf(tarfile.GNU_FORMAT) + name.encode().ljust(512, b"\0")) * headers)
+    begun = await code_archives.begin(store, CodeStorage(settings), one[0], "tester")
     with pytest.raises(InvalidCode, match="not a path inside"):
-        await uploaded(store, settings, archive(10, "../outside"))
+        await uploaded(store, settings, one)
     assert stored(settings) == []
+    with pytest.raises(CodeNotFound):
+        await code_archives.get(store, begun.id)
 
 
 async def test_a_job_names_a_complete_archive(store: Store, settings: Settings) -> None:

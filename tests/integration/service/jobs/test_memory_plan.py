@@ -17,6 +17,7 @@ from shardyard.service.schemas.memory_plan import MemoryPlan
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.spec_files import SpecFiles
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 from shardyard.workers.gpu_models import gpu_named
@@ -217,13 +218,24 @@ async def test_a_refusal_names_what_keeps_the_job_from_the_gpus_that_are_there(
 
 
 @POSTGRESQL_IN_FULL
-async def test_an_elastic_job_fits_if_one_of_its_layouts_does(store: Store, settings: Settings) -> None:
-    """Its preferred layout needs 8 ranks of this machine's memory; two of them have room."""
+async def test_an_elastic_job_takes_only_its_layouts_that_fit(store: Store, settings: Settings) -> None:
+    """Its largest layout needs 8 ranks of this machine's memory; four of them have room."""
     await known(store, {"cpu": 8.0, "host_memory_bytes": 2 * GIB})
     spec: dict[str, Any] = {"model": {"preset": "nano"}, "data": {"seq_len": 256}, "precision": "fp32"}
     await refused(store, settings, job({"data": 8}, **spec))
-    found = await planned(store, settings, job({"data": {"min": 1, "max": 8}}, **spec))
-    assert found is not None and found.fits is False and "Only a smaller layout" in found.notes[-1]
+    asked = job({"data": {"min": 1, "max": 8}}, **spec)
+    found = await preview.preview(store, settings, asked, SpecFiles())
+    assert found.memory is not None and found.memory.fits is True
+    assert (found.data, [layout.data for layout in found.elastic_layouts]) == (4, [4, 2, 1])
+    made, _ = await submitting.submit(store, settings, asked, None, "", "tester")
+    assert made.warnings == found.warnings and "fit: data 8." in made.warnings[0].message
+    assert (made.world_size, made.layout, made.batch) == (4, "data 4", found.batch)
+    assert made.spec["train"]["layout"]["elastic"] == {"min": 1, "max": 8}
+    async with store.read() as tx:
+        row = await job_rows.by_id(tx, made.id)
+    assert row is not None and [layout["world_size"] for layout in row["elastic"]] == [4, 2, 1]
+    forced = asked.model_copy(update={"resources": job({}, force=True).resources})
+    assert (await submitting.submit(store, settings, forced, None, "", "tester"))[0].world_size == 8
 
 
 def with_the_change(train: dict[str, Any], remedy: str) -> dict[str, Any]:

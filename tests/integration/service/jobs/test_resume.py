@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,26 @@ async def test_a_job_that_cannot_go_on_in_another_ones_data_is_refused(
     assert "resume_data: restart" in (refused.value.remedy or "")
     await submit(resume_from="source", data={"seq_len": 128}, resume_data="restart")
     await submit(resume_from="source", global_batch=8)
+
+
+async def test_a_job_with_another_model_or_optimizer_than_the_checkpoint_is_refused(
+    store: Store, settings: Settings, spec: Spec, submit: Submit
+) -> None:
+    source = await submit(name="source")
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
+    others: list[tuple[str, dict[str, Any]]] = [
+        ("train.optimizer.name", {"optimizer": {"name": "sgd"}}),
+        ("train.model.layers", {"model": {"layers": 6}}),
+        ("train.model.hidden", {"model": {"hidden": 300}}),
+    ]
+    for field, train in others:
+        with pytest.raises(ResumeMismatch) as refused:
+            await submit(resume_from="source", **train)
+        assert refused.value.field == field and refused.value.remedy
+        with pytest.raises(ResumeMismatch):
+            await preview.preview(store, settings, spec(resume_from="source", **train), SpecFiles())
+    await submit(resume_from="source", optimizer={"lr": 0.01}, model={"layers": 3})
 
 
 @pytest.mark.parametrize("root", ["/far/away", "s3://bucket"])

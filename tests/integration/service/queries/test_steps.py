@@ -87,6 +87,8 @@ async def test_wide_ranges_are_read_by_their_roll_ups(store: Store, submit: Subm
         await tx.execute(update(steps_table).where(steps_table.c.step == 2500).values(loss=99.0))
         found = await step_rows.extremes(tx, job.id, 1, 5000, 10)
     assert 2500 not in {row["step"] for row in found}
+    of_one = await steps.metrics(store, job.id, since=100, max_points=2)  # as `shardyard compare` reads one step
+    assert [point.step for point in of_one.points] == [101, 5000], "a range that is cut consists of roll-ups too"
 
 
 @pytest.mark.parametrize("apart", [1, 7])

@@ -18,12 +18,13 @@ from shardyard.workers.messages.event import MetricsEvent, to_json
 from shardyard.workers.messages.metric_block import MetricBlock, packed
 
 from ..gang_events import event_batch, state, step
+from ..traced_gang import TracedGang
 
 
-def logged(name: str, *points: tuple[int, float]) -> tuple[str, Any]:
+def logged(name: str, *points: tuple[int, float], rank: int = 0) -> tuple[str, Any]:
     values = packed(array("d", [value for _, value in points]))
     block = MetricBlock((name,), tuple(at for at, _ in points), values)
-    return "metrics", to_json(MetricsEvent(rank=0, generation=1, blocks=(block,)))
+    return "metrics", to_json(MetricsEvent(rank=rank, generation=1, blocks=(block,)))
 
 
 async def at_rungs(
@@ -69,6 +70,27 @@ async def test_what_a_job_logs_counts_from_the_first_step_at_the_rung(store: Sto
     assert await at_rungs(store, job, "acc", 2, 7, 9) == [3.0, 2.0]
     assert await at_rungs(store, job, "acc", 8) == [None]
     assert await at_rungs(store, job, "other", 1, logged=True) == []
+
+
+async def test_what_several_ranks_log_counts_once_all_have_sent_it(gang: TracedGang) -> None:
+    store, job = gang.store, gang.job
+    await gang.emit(logged("acc", (4, 1.0)))
+    assert await at_rungs(store, job, "acc", 4) == []
+    await gang.emit(logged("acc", (4, 2.0), rank=1))
+    assert await at_rungs(store, job, "acc", 4) == [], "how many ranks log it shows with a later step"
+    await gang.emit(logged("acc", (8, 5.0), rank=1))
+    assert await at_rungs(store, job, "acc", 4, 8) == [1.5]
+    await gang.emit(logged("acc", (8, 6.0)))
+    assert await at_rungs(store, job, "acc", 4, 8) == [1.5, 5.5]
+
+
+async def test_what_one_of_several_ranks_logs_counts_at_once_or_at_the_end(gang: TracedGang) -> None:
+    store, job = gang.store, gang.job
+    await gang.emit(logged("acc", (2, 1.0), (4, 2.0)), logged("once", (4, 3.0)))
+    assert await at_rungs(store, job, "acc", 4) == [2.0]
+    assert await at_rungs(store, job, "once", 4, logged=True) == []
+    await gang.emit(state("succeeded"))
+    assert await at_rungs(store, job, "once", 4, logged=True) == [3.0]
 
 
 async def test_a_loss_that_a_program_logs_counts_as_any_metric_that_it_logs(

@@ -1,12 +1,23 @@
 """What a token opens, and for how long."""
 
+import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.requests import Request
 
-from shardyard.api.http.authentication import CLOCK_S, CODE_S, OWNER, SESSION_S, Authenticator, Keys
+from shardyard.api.http.authentication import (
+    CLOCK_S,
+    CODE_S,
+    OWNER,
+    SESSION_S,
+    Actor,
+    Authenticated,
+    Authenticator,
+    Keys,
+)
 from shardyard.service.settings import Settings
 
 TOKEN = "0123456789abcdef" * 4
@@ -16,6 +27,15 @@ OTHER = TOKEN[::-1]
 def request(**headers: str) -> Request:
     sent = [(name.encode(), text.encode()) for name, text in headers.items()]
     return Request({"type": "http", "headers": sent})
+
+
+async def redeemed(authenticator: Authenticator, code: str, user: int | None) -> Actor | None:
+    """As `user` of this machine redeems a code."""
+
+    async def user_of() -> int | None:
+        return user
+
+    return await authenticator.redeem(code, user_of)
 
 
 @pytest.fixture
@@ -74,38 +94,90 @@ def test_a_session_lives_for_its_time_and_with_its_token(later: list[float]) -> 
     assert authenticator.actor_of(request(cookie=cookie)) is None
 
 
-def test_a_code_is_good_once_and_for_its_user(later: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("cookies", "signed_in"),
+    [
+        (["theirs={not one; OURS"], True),
+        (["theirs=x", "OURS", "others=y"], True),  # as HTTP/2 sends them
+        (["NAME=old;OURS"], True),
+        (["OURS; NAME={}".format("x" * 2000)], True),
+        (["OURS", 'NAME="\\"\\"\\""'], True),
+        (['a="{}"; OURS'.format("\\" * 9000)], True),
+        (["OURS; NAME=new"], False),  # the last one of a name
+        (["xOURS", "NAME", "=OURS"], False),
+        (['NAME="VALUE"'], False),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+async def test_routes_see_no_cookies_but_sessions(cookies: list[str], signed_in: bool) -> None:
+    authenticator, seen = Authenticator(Settings(token=TOKEN)), list[dict[str, str]]()
+    keys = authenticator.keys
+    value = keys.session(OWNER)
+
+    async def app(scope: Any, *_: Any) -> None:
+        seen.append(Request(scope).cookies)
+
+    sent = [one.replace("OURS", "NAME=VALUE").replace("NAME", keys.cookie).replace("VALUE", value) for one in cookies]
+    headers = [(b"accept", b"*/*"), *((b"cookie", one.encode()) for one in sent)]
+    scope = {"type": "http", "path": "/healthz", "headers": headers}  # FastAPI parses the cookies of all routes
+    await Authenticated(app, authenticator)(scope, None, None)  # type: ignore[arg-type]
+    assert seen[0].keys() <= {keys.cookie}
+    assert (seen[0].get(keys.cookie) == value) == signed_in
+
+
+async def test_a_code_is_good_once_and_for_its_user(later: list[float]) -> None:
     authenticator = Authenticator(Settings(token=TOKEN))
     code = authenticator.keys.code(1000)
-    assert authenticator.redeem(code, 1001) is None  # another user of this machine, who saw the link
-    assert authenticator.redeem(code, 1000) == OWNER
-    assert authenticator.redeem(code, 1000) is None
-    assert authenticator.redeem(authenticator.keys.code(1000), None) == OWNER  # of another machine
-    assert authenticator.redeem(authenticator.keys.code(1000), 0) == OWNER  # root, such as what forwards a port
-    assert authenticator.redeem(authenticator.keys.code(None), 1001) == OWNER
-    assert authenticator.redeem(authenticator.keys.session(OWNER), None) is None
-    assert authenticator.redeem("nonsense", None) is None
+    assert await redeemed(authenticator, code, 1001) is None  # another user of this machine, who saw the link
+    assert await redeemed(authenticator, code, 1000) == OWNER
+    assert await redeemed(authenticator, code, 1000) is None
+    assert await redeemed(authenticator, authenticator.keys.code(1000), None) == OWNER  # of another machine
+    assert (
+        await redeemed(authenticator, authenticator.keys.code(1000), 0) == OWNER
+    )  # root, such as what forwards a port
+    assert await redeemed(authenticator, authenticator.keys.code(None), 1001) == OWNER
+    assert await redeemed(authenticator, authenticator.keys.session(OWNER), None) is None
+    assert await redeemed(authenticator, "nonsense", None) is None
     late = authenticator.keys.code(None)
     later[0] = CODE_S + 2
-    assert authenticator.redeem(late, None) is None
+    assert await redeemed(authenticator, late, None) is None
     later[0] = CODE_S + CLOCK_S + 2
-    assert authenticator.redeem(late, None) is None
+    assert await redeemed(authenticator, late, None) is None
     assert len(authenticator._used) == 0  # nothing is kept longer than it must be
 
 
-def test_a_restart_does_not_bring_a_used_code_back(later: list[float]) -> None:
+async def test_the_user_is_looked_up_for_valid_codes_of_one_user_alone() -> None:
+    """The look reads the kernel's tables of all connections, and who sends a code may be anyone."""
+    authenticator, looks, go_on = Authenticator(Settings(token=TOKEN)), list[int](), asyncio.Event()
+
+    async def user_of() -> int | None:
+        looks.append(1)
+        await go_on.wait()
+        return 1000
+
+    code = authenticator.keys.code(1000)
+    at_once = [asyncio.create_task(authenticator.redeem(code, user_of)) for _ in range(2)]
+    await asyncio.sleep(0)
+    go_on.set()
+    assert [await one for one in at_once] == [OWNER, None] and len(looks) == 2
+    for other in (code, "nonsense", Keys(OTHER).code(1000), authenticator.keys.code(None)):
+        await authenticator.redeem(other, user_of)
+    assert len(looks) == 2
+
+
+async def test_a_restart_does_not_bring_a_used_code_back(later: list[float]) -> None:
     code = Authenticator(Settings(token=TOKEN)).keys.code(None)
     later[0] = 2.0
-    assert Authenticator(Settings(token=TOKEN)).redeem(code, None) is None
+    assert await redeemed(Authenticator(Settings(token=TOKEN)), code, None) is None
 
 
-def test_replicas_of_one_token_know_each_others_sessions_and_codes() -> None:
+async def test_replicas_of_one_token_know_each_others_sessions_and_codes() -> None:
     first, second = (Authenticator(Settings(token=TOKEN)) for _ in range(2))
     assert second.keys.actor_of(first.keys.session(OWNER)) == OWNER
-    assert second.redeem(first.keys.code(None), None) == OWNER
+    assert await redeemed(second, first.keys.code(None), None) == OWNER
 
 
-def test_a_replica_takes_what_one_whose_clock_is_ahead_has_made(later: list[float]) -> None:
+async def test_a_replica_takes_what_one_whose_clock_is_ahead_has_made(later: list[float]) -> None:
     here = Authenticator(Settings(token=TOKEN))
     later[0] = CLOCK_S - 5.0
     session, code = here.keys.session(OWNER), here.keys.code(None)
@@ -113,11 +185,11 @@ def test_a_replica_takes_what_one_whose_clock_is_ahead_has_made(later: list[floa
     too_far = here.keys.session(OWNER), here.keys.code(None)
     later[0] = 0.0
     assert here.keys.actor_of(session) == OWNER
-    assert here.redeem(code, None) == OWNER
-    assert here.keys.actor_of(too_far[0]) is None and here.redeem(too_far[1], None) is None
+    assert await redeemed(here, code, None) == OWNER
+    assert here.keys.actor_of(too_far[0]) is None and await redeemed(here, too_far[1], None) is None
     for seconds in (0.0, CODE_S + 5.0):  # it is not too old yet by then
         later[0] = seconds
-        assert here.redeem(code, None) is None
+        assert await redeemed(here, code, None) is None
 
 
 def test_a_new_token_holds_within_a_second(found: Authenticator, tmp_path: Path, later: list[float]) -> None:

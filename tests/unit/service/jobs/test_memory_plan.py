@@ -87,7 +87,8 @@ def test_on_cpus_its_ranks_share_the_node_with_what_is_on_the_host() -> None:
         planned(spec, check_layout(spec.train, 256), [cluster("T4")])
     elastic = own({"parameters": 31 * GIB}, {"device": "cpu"}, layout={"data": {"min": 1, "max": 2}})
     found = planned(elastic, check_layout(elastic.train, 256), [cluster("T4")])
-    assert found is not None and found.smaller, "one rank has room"
+    assert found is not None and found.spec.world_size == 1, "one rank has room"
+    assert (found.checked.batch.data, found.checked.elastic_layouts, [one.data for one in found.unfit]) == (1, (), [2])
 
 
 def test_on_gpus_its_ranks_share_the_host_memory_of_their_node() -> None:
@@ -107,7 +108,7 @@ def test_on_gpus_its_ranks_share_the_host_memory_of_their_node() -> None:
     assert found is not None and found.record().fits is True, "its dry run counts state on a disk as host memory"
     elastic = own({"parameters": GIB}, layout={"data": {"min": 1, "max": 2}})
     found = planned(elastic, check_layout(elastic.train, 256), small)
-    assert found is not None and found.smaller
+    assert found is not None and found.spec.world_size == 1
 
 
 def test_an_own_module_without_a_plan_has_none() -> None:
@@ -157,6 +158,50 @@ def test_a_job_is_refused_if_each_cluster_that_is_large_enough_refuses_it() -> N
     assert all("set resources.device to cpu" in one.record().notes[-1] for one in roomy if one)
     alone = planned(large(0), check_layout(large(0).train, 32_000), [cores(8.0, memory=2048 * GIB)])
     assert alone is not None and not any("GPU" in note for note in alone.record().notes)
+
+
+def elastic(resources: dict[str, Any] | None = None, **layout: Any) -> JobSpec:
+    """70B under ZeRO-3, which fits on 16 of the GPUs that Ray calls H100, and not on 8."""
+    model = {"preset": "70B", "vocab": 32_000}
+    train = {"model": model, "layout": {"zero": 3, **layout}, "recompute": "full", "data": {"seq_len": 1024}}
+    fields = {"steps": 1, "global_batch": 32, "precision": "bf16", **train}
+    return JobSpec.model_validate({"name": "a", "train": fields, "resources": resources or {}})
+
+
+def on_h100s(spec: JobSpec, nodes: int) -> Planned:
+    found = planned(spec, check_layout(spec.train, 32_000), [cluster(*["H100"] * nodes)])
+    assert found is not None
+    return found
+
+
+def test_an_elastic_job_does_not_take_layouts_on_which_a_rank_does_not_fit() -> None:
+    found = on_h100s(elastic(data={"min": 4, "max": 32}), nodes=4)
+    assert [one.data for one in found.unfit] == [8, 4]
+    assert [one.data for one in found.checked.elastic_layouts] == [32, 16]
+    assert (found.spec.world_size, found.verdict.fits) == (32, True)
+    (warning,) = found.warnings
+    assert warning.field == "train.layout.data" and "fit: data 8 (ZeRO-3), data 4 (ZeRO-3)." in warning.message
+    forced = on_h100s(elastic({"force": True}, data={"min": 4, "max": 32}), nodes=4)
+    assert len(forced.checked.elastic_layouts) == 4 and forced.warnings == []
+    assert "does not fit on these elastic layouts: data 8" in forced.record().notes[-1]
+
+
+def test_an_elastic_job_keeps_layouts_for_which_nodes_may_come() -> None:
+    found = on_h100s(elastic(data={"min": 4, "max": 32}), nodes=2)
+    assert [one.data for one in found.checked.elastic_layouts] == [32, 16] and found.spec.world_size == 32
+
+
+def test_an_elastic_job_is_refused_if_none_of_its_layouts_that_fit_has_devices() -> None:
+    """Eight GPUs are too few for the layouts that fit."""
+    with pytest.raises(DoesNotFit, match="a GPU has"):
+        on_h100s(elastic(data={"min": 4, "max": 32}), nodes=1)
+
+
+def test_an_elastic_job_is_planned_for_the_devices_of_its_smallest_layout() -> None:
+    """As the queue places it: 32 ranks would be on CPUs, which have more room."""
+    train = {"layout": {"data": {"min": 1, "max": 32}}, "steps": 1, "global_batch": 32}
+    spec = JobSpec.model_validate({"name": "a", "train": train})
+    assert on_h100s(spec, nodes=1).device.kind == "cuda"
 
 
 def remedy_of(spec: JobSpec, nodes: Nodes) -> str:

@@ -8,7 +8,7 @@ import pytest
 from shardyard.service.errors import CheckpointCorrupt, ResumeMismatch
 from shardyard.service.jobs import resume as resuming
 from shardyard.service.jobs.resume import check_resumed
-from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
+from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, Tensor, write
 from shardyard.workers.checkpoint.retention import folder
 from shardyard.workers.data.position import Position, SampleOrder
 from shardyard.workers.spec import TrainSpec
@@ -52,9 +52,64 @@ def test_a_model_with_other_heads_is_refused_whatever_its_data(tmp_path: Path) -
     write(folder_at(tmp_path), Manifest(4, {"data": {}, "model": saved.model_dump()}, {}, {}))
     check_resumed(spec(model={"preset": "nano"}), str(tmp_path), None, local_files=True)
     other = spec(model={"preset": "nano", "heads": 2, "kv_heads": 1}, resume_data="restart")
-    with pytest.raises(ResumeMismatch, match="has 4, not 2") as refused:
+    with pytest.raises(ResumeMismatch, match="heads 4, kv_heads 2, and this one has heads 2") as refused:
         check_resumed(other, str(tmp_path), None, local_files=True)
     assert refused.value.field == "train.model.heads"
+
+
+MOE = {"family": "moe", "preset": "nano"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "field"),
+    [
+        ({}, {"layers": 5}, "layers"),
+        ({}, {"dim": 256}, "dim"),
+        ({}, {"hidden": 300}, "hidden"),
+        ({}, {"vocab": 300}, "vocab"),
+        ({}, MOE, "family"),
+        (MOE, {**MOE, "experts": 8}, "experts"),
+        (MOE, {**MOE, "balance": "bias"}, "balance"),
+    ],
+)
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_model_with_other_weights_is_refused(
+    before: dict[str, Any], now: dict[str, Any], field: str, seen: bool, tmp_path: Path
+) -> None:
+    """By the manifest or, where that is not seen, by the spec of the job that saved it."""
+    source = spec(model=before)
+    saved = source.architecture(vocab=256)
+    assert saved is not None
+    write(folder_at(tmp_path), Manifest(4, {"data": {}, "model": saved.model_dump()}, {}, {}))
+    known = None if seen else source
+    check_resumed(source, str(tmp_path), known, local_files=seen)
+    with pytest.raises(ResumeMismatch, match="weights do not fit") as refused:
+        check_resumed(spec(model=now), str(tmp_path), known, local_files=seen)
+    assert refused.value.field == f"train.model.{field}" and refused.value.remedy
+
+
+def test_the_size_of_a_vocabulary_that_only_the_tokenizer_says_is_left_to_the_trainers(tmp_path: Path) -> None:
+    theirs = {"data": {"tokenizer": "/its.json"}}
+    check_resumed(spec(**theirs), str(tmp_path), spec(**theirs, model={"vocab": 300}), local_files=False)
+    check_resumed(spec(**theirs, model={"vocab": 300}), str(tmp_path), spec(**theirs), local_files=False)
+    with pytest.raises(ResumeMismatch, match="vocab 300, and this one has vocab 400"):
+        check_resumed(
+            spec(**theirs, model={"vocab": 400}), str(tmp_path), spec(**theirs, model={"vocab": 300}), local_files=False
+        )
+
+
+@pytest.mark.parametrize(("saved", "now"), [("adamw", "sgd"), ("sgd", "adamw")])
+def test_another_optimizer_is_refused(saved: str, now: str, tmp_path: Path) -> None:
+    state = {"adamw": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum_buffer",)}[saved]
+    names = ("head.weight", *(f"optimizer.{part}.head.weight" for part in state))
+    write(folder_at(tmp_path), Manifest(4, {"data": {}}, {name: Tensor("F32", (1,)) for name in names}, {}))
+    for source, seen in ((None, True), (spec(optimizer={"name": saved}), False)):
+        check_resumed(spec(optimizer={"name": saved, "lr": 0.5}), str(tmp_path), source, local_files=seen)
+        with pytest.raises(ResumeMismatch, match=f"state of {saved}") as refused:
+            check_resumed(spec(optimizer={"name": now}), str(tmp_path), source, local_files=seen)
+        assert refused.value.field == "train.optimizer.name"
+        assert refused.value.remedy == f"Set train.optimizer.name to {saved}, or leave train.resume_from out."
+    check_resumed(spec(optimizer={"name": now}), str(tmp_path), None, local_files=False)
 
 
 def test_longer_sequences_than_learned_positions_are_refused_though_the_data_restart(tmp_path: Path) -> None:
@@ -124,3 +179,14 @@ def test_a_corrupt_checkpoint_is_refused_though_the_one_before_it_cannot_be_read
     with pytest.raises(CheckpointCorrupt) as refused:
         check_resumed(spec(), str(newest), None, local_files=True)
     assert str(folder(folder_at(tmp_path), 10)) in (refused.value.remedy or "")
+
+
+@pytest.mark.parametrize("name", ["step-00000010-good", "best"])
+def test_a_corrupt_checkpoint_of_any_name_is_refused_with_one_beside_it(tmp_path: Path, name: str) -> None:
+    beside = folder(folder_at(tmp_path), 20)
+    write(beside, Manifest(20, {}, {}, {}))
+    (tmp_path / name).mkdir()
+    (tmp_path / name / MANIFEST).write_bytes(b"{}")
+    with pytest.raises(CheckpointCorrupt) as refused:
+        check_resumed(spec(), str(tmp_path / name), None, local_files=True)
+    assert str(beside) in (refused.value.remedy or "")

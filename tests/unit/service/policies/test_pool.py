@@ -17,7 +17,6 @@ from shardyard.service.policies.queue import (
     decide,
     impossible,
     resolved,
-    restricted,
 )
 from shardyard.service.policies.waiting import Waiting, Within
 
@@ -30,6 +29,10 @@ def gpus(count: int, model: str = "H100", free: int | None = None, domain: str =
 
 def job(name: str, ranks: int, gpu: str = "", within: Within | None = None, tensor: int = 1) -> Waiting:
     return Waiting(name, ranks, tensor, "cuda", gpu=gpu, within=within)
+
+
+def restricted(job: Waiting, machines: list[Machine], device: Device) -> bool:
+    return Pool(device, machines, {}, None, {}).restricts(job)
 
 
 def message(decision: Decision) -> str:

@@ -52,6 +52,19 @@ def test_a_gradient_alone_is_its_bucket_and_is_not_copied() -> None:
     assert torch.equal(bucket.finish(), grad.view(3, 10))
 
 
+def test_a_gradient_whose_memory_autograd_still_needs_is_copied() -> None:
+    """As of a parameter that is added to a hidden state through a view: the gradient is the state's, too."""
+    own, others = parameter(6, 5), nn.Parameter(torch.randn(1, 6, 5))
+    bucket = Bucket([own], 1)
+
+    def send(_: int) -> None:
+        bucket.finish().zero_()
+
+    BucketOrder([bucket], send).arm(sending=True)
+    (others.tanh() + own.value.unsqueeze(0)).sum().backward()
+    assert others.grad is not None and others.grad.abs().min() > 0
+
+
 def test_micro_batches_add_up_alike_alone_and_packed() -> None:
     gradients = [[torch.randn(6, 5), torch.randn(7, 3)] for _ in range(3)]
     totals = [sum(pair[number] for pair in gradients) for number in (0, 1)]

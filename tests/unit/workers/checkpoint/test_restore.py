@@ -312,6 +312,61 @@ def test_a_restore_does_not_start_afresh_where_each_checkpoint_is_removed_while_
     assert complete(root) == [folder(root, 103)]
 
 
+def test_a_restore_does_not_start_afresh_before_this_node_sees_the_newer_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Part of the older one is in memory then."""
+    root, usual = LocalFolder(str(tmp_path)), LocalFolder.read_into
+    saved(root, 100, torch.zeros(4))
+
+    def removed_before(self: LocalFolder, *what: Any) -> Any:
+        folder(root, 100).remove_all()
+        return usual(self, *what)
+
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr(LocalFolder, "read_into", removed_before)
+    with pytest.raises(CheckpointAbsent):
+        restore.restore(root, None, [piece(torch.zeros(4))], nothing, nothing)
+
+
+def test_a_corrupt_checkpoint_is_reported_though_the_one_before_it_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, warned = LocalFolder(str(tmp_path)), list[Any]()
+    for step in (100, 110):
+        saved(root, step, torch.zeros(4))
+    folder(root, 110).write("rank-0", memoryview(b"damaged"))
+
+    def refuse(*_: Any) -> None:
+        raise CheckpointError("of another model")
+
+    with pytest.raises(CheckpointError, match="of another model"):
+        restore.restore(root, None, [piece(torch.zeros(4))], lambda *said: warned.append(said), refuse)
+    ((cause, message, step),) = warned
+    assert (cause, step) == ("checkpoint_corrupt", 110) and str(folder(root, 100)) in message
+
+
+def test_an_incident_names_the_checkpoint_that_was_read_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, warned, usual = LocalFolder(str(tmp_path)), list[Any](), LocalFolder.read_into
+    for step in (100, 110):
+        saved(root, step, torch.zeros(4))
+    folder(root, 110).write("rank-0", memoryview(b"damaged"))
+
+    def removed_before(self: LocalFolder, *what: Any) -> Any:
+        if self == folder(root, 100):
+            saved(root, 120, torch.ones(4))
+            self.remove_all()
+        return usual(self, *what)
+
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr(LocalFolder, "read_into", removed_before)
+    assert restore.restore(root, None, [piece(torch.zeros(4))], lambda *said: warned.append(said), nothing)
+    ((cause, message, step),) = warned
+    assert (cause, step) == ("checkpoint_corrupt", 110) and message.endswith(f"continues from {folder(root, 120)}.")
+
+
 def test_a_checkpoint_of_another_job_that_is_removed_while_it_is_verified_is_not_called_corrupt(tmp_path: Path) -> None:
     root, other = LocalFolder(str(tmp_path / "own")), LocalFolder(str(tmp_path / "other"))
     saved(other, 100, torch.zeros(4))

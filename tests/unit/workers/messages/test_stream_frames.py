@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.workers.messages import stream_frames
 from shardyard.workers.messages.stream_frames import (
     CONTROL,
     DATA,
@@ -63,6 +64,15 @@ async def test_half_a_frame_is_the_connections_end() -> None:
         one._writer.write(struct.pack("!BI", DATA, 10) + b"half")
         one.close()
         assert await other.read() is None
+
+
+async def test_a_connection_with_data_that_its_other_side_does_not_take_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the machine of the other side has vanished with data in flight. Without this the kernel retries for 15 minutes."""
+    monkeypatch.setattr(stream_frames, "PEER_S", 0.5)
+    async with pair() as (one, _):
+        with pytest.raises(OSError, match="timed out"):
+            while True:
+                await one.send(DATA, bytes(MOST_FRAME))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,15 @@
-"""Tensors of equal shapes can belong to another model, which a run must not become in silence."""
+"""Tensors of equal shapes can belong to another model, which a run must not become in silence. Other shapes are refused in time."""
+
+from typing import Any
 
 import pytest
+import torch
 
+from shardyard.strategies.expert_balance import Biased
 from shardyard.strategies.layout import Refusal
 from shardyard.workers.models.continued_model import other_numbers, refuse_other_model
 from shardyard.workers.models.presets import PRESETS, Architecture
+from shardyard.workers.models.registry import make
 
 HERE = Architecture.model_validate(PRESETS["llama"]["nano"])
 
@@ -15,6 +20,82 @@ def test_other_heads_of_equal_shapes_are_refused(name: str) -> None:
     with pytest.raises(Refusal) as refused:
         refuse_other_model(other.model_dump(), HERE)
     assert refused.value.field == f"model.{name}" and str(getattr(other, name)) in refused.value.remedy
+
+
+def llama(preset: str = "nano", **changes: Any) -> Architecture:
+    return Architecture.model_validate({**PRESETS["llama"][preset], **changes})
+
+
+def moe(**changes: Any) -> Architecture:
+    return Architecture.model_validate({**PRESETS["moe"]["nano"], **changes})
+
+
+@pytest.mark.parametrize(
+    ("saved", "here", "field", "remedy"),
+    [
+        (HERE, llama(layers=5), "layers", "Set model.layers to 4,"),
+        (HERE, llama(dim=256), "dim", "Set model.dim to 128,"),
+        (HERE, llama(hidden=351), "hidden", "Set model.hidden to 352,"),
+        (HERE, llama(vocab=257), "vocab", "Set model.vocab to 256,"),
+        (
+            HERE,
+            llama("micro"),
+            "heads",
+            "heads to 4, model.kv_heads to 2, model.dim to 128, model.hidden to 352, model.layers to 4,",
+        ),
+        (HERE, moe(), "family", "Set model.family to llama,"),
+        (moe(), HERE, "family", "Set model.family to moe,"),
+        (moe(), moe(experts=8), "experts", "Set model.experts to 4,"),
+        (moe(), moe(shared_experts=1), "shared_experts", "Set model.shared_experts to 0,"),
+        (moe(shared_experts=2), moe(shared_experts=1), "shared_experts", "Set model.shared_experts to 2,"),
+        (moe(), moe(balance="bias"), "balance", "Set model.balance to loss,"),
+        (llama(tied=True), HERE, "tied", "Set model.tied to true,"),
+        (HERE, llama(qk_norm=True), "preset", "Use the preset of its model,"),
+        (HERE, llama(qkv_bias=True), "preset", "Use the preset of its model,"),
+        (HERE, llama(head_dim=64), "preset", "Use the preset of its model,"),
+        (llama("qwen3-nano"), HERE, "tied", "Use the preset of its model,"),
+    ],
+)
+def test_weights_that_the_checkpoint_lacks_are_refused(
+    saved: Architecture, here: Architecture, field: str, remedy: str
+) -> None:
+    with pytest.raises(Refusal, match="weights do not fit") as refused:
+        refuse_other_model(saved.model_dump(), here)
+    assert refused.value.field == f"model.{field}"
+    assert remedy in refused.value.remedy and refused.value.remedy.endswith("or leave resume_from out.")
+    lacks, other_shape = _missing(saved, here)
+    assert lacks or other_shape
+
+
+@pytest.mark.parametrize(
+    ("saved", "here"),
+    [
+        (HERE, llama(layers=3)),
+        (HERE, llama(tied=True)),
+        (llama(qk_norm=True, qkv_bias=True), HERE),
+        (HERE, llama(head_dim=32, rope_theta=5e5, window=64, max_seq_len=4096)),
+        (moe(shared_experts=1), moe()),
+        (moe(balance="bias"), moe()),
+        (moe(), moe(top_k=1, router_softmax="all", capacity_factor=1.5, balance_loss=0.1, z_loss=0.1)),
+    ],
+)
+def test_a_model_whose_weights_the_checkpoint_has_continues(saved: Architecture, here: Architecture) -> None:
+    refuse_other_model(saved.model_dump(), here)
+    assert _missing(saved, here) == ([], [])
+
+
+def _missing(saved: Architecture, here: Architecture) -> tuple[list[str], list[str]]:
+    """Names that only `here` has, and those of other shapes, as `workers/checkpoint/reader.py` compares them."""
+    had, has = _shapes(saved), _shapes(here)
+    return [name for name in has if name not in had], [name for name in has if name in had and had[name] != has[name]]
+
+
+def _shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
+    with torch.device("meta"):
+        model = make(arch)
+    shapes = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    mixtures = [name for name, each in model.named_modules() if isinstance(each, Biased) and each.bias_update_speed]
+    return shapes | {f"{name}.expert_bias": (arch.experts or 0,) for name in mixtures}
 
 
 @pytest.mark.parametrize("here", [1024, 2048])

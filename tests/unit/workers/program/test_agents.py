@@ -293,6 +293,17 @@ def test_a_moment_without_descriptors_does_not_end_the_reports(monkeypatch: pyte
         assert list(agents.failures(time.monotonic())) == [9] and not errors
 
 
+def test_many_processes_may_connect_while_one_has_not_said_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first line is waited for, and the others wait in the backlog meanwhile."""
+    monkeypatch.setattr(module, "HELLO_S", PATIENCE_S)
+    with listening(print) as agents, ExitStack() as clients:
+        for _ in range(120):
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            client.connect("\0" + agents.name)
+        clients.close()
+
+
 def test_a_request_gets_its_answer_and_counts_as_progress_until_then(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from shardyard.workers.messages.artifact import Artifact
 from shardyard.workers.program import artifact_uploads
 from shardyard.workers.program.agents import listening
-from shardyard.workers.program.artifact_uploads import ArtifactUploads
+from shardyard.workers.program.artifact_uploads import ArtifactUploads, LoggedFile, Refused
 from shardyard.workers.program.program import ArtifactStorage
 
 from .test_metric_log import logged_by
@@ -129,6 +130,33 @@ def test_ten_thousand_files_are_refused_with_one_line(rank: Rank, tmp_path: Path
         (folder / str(number)).touch()
     said = rank.run(f"assert not shardyard.log_artifact({str(folder)!r})").splitlines()
     assert len(said) == 1 and "101 files are more than 100" in said[0] and not rank.stored
+
+
+def test_a_signal_handler_may_log_within_a_call_that_it_interrupts(
+    rank: Rank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes while the call waits for its answer, which is another than the handler's."""
+    usual, pid = rank.uploads.add, tmp_path / "pid"
+
+    def add(descriptor: int, files: list[LoggedFile]) -> None:
+        if files[0].name == "refused":
+            os.kill(int(pid.read_text()), signal.SIGUSR1)
+            os.close(descriptor)
+            raise Refused("no")
+        usual(descriptor, files)
+
+    monkeypatch.setattr(rank.uploads, "add", add)
+    script = f"""
+import os, pathlib, signal
+signal.alarm(20)  # ends a program that waits for itself
+handled = []
+signal.signal(signal.SIGUSR1, lambda *_: handled.append(shardyard.log_table("handled", ["a"], [])))
+pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))
+assert [shardyard.log_table(name, ["a"], []) for name in ("first", "refused", "last")] == [True, False, True]
+assert handled == [True]
+"""
+    assert "refused: no" in rank.run(script)
+    assert [one.name for one in rank.stored] == ["first", "handled", "last"]
 
 
 def test_outside_a_job_nothing_is_stored_and_names_are_checked(tmp_path: Path) -> None:

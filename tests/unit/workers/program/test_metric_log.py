@@ -83,6 +83,25 @@ os.waitpid(child, 0)
     assert received(script) == {"parent": [(0, 1.0)], "child": [(0, 2.0)]}
 
 
+def test_a_signal_handler_may_log_within_a_call_that_it_interrupts() -> None:
+    """The step's `__index__` runs where the call has the lock."""
+    script = """
+import os, signal
+signal.alarm(20)  # ends a program that waits for itself
+
+class Interrupted:
+    def __index__(self):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return 5
+
+signal.signal(signal.SIGUSR1, lambda *_: [shardyard.log({"b": 2}, step=9), shardyard.log({"a": 3})])
+shardyard.log({"a": 0}, step=2)
+shardyard.log({"a": 1}, step=Interrupted())
+"""
+    found = received(script)
+    assert found == {"a": [(2, 0.0), (10, 3.0), (5, 1.0)], "b": [(9, 2.0)]}
+
+
 @pytest.mark.parametrize("kind", ["fork", "spawn", "forkserver"])
 def test_a_process_of_multiprocessing_sends_all_that_it_has_logged(kind: str, tmp_path: Path) -> None:
     script = f"""

@@ -40,6 +40,28 @@ def test_a_checkpoint_that_a_save_removes_meanwhile_is_not_corrupt(
     assert not (tmp_path / "storage/job/step-00000001").exists() or not is_read
 
 
+def test_after_a_corrupt_one_a_checkpoint_that_a_save_removes_is_replaced_by_the_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ranks have found the newest one corrupt, so they look for an older one, of which a save makes a newer one."""
+    usual, once = LocalFolder.read, threading.Lock()
+    monkeypatch.setattr(storage_tries, "BACKOFF_S", (0.0, 0.0))
+    with gang(tmp_path, keep=2) as first, gang(tmp_path, keep=1) as cut_off, gang(tmp_path) as second:
+        for step in (1, 2):
+            first.save(step, f"step {step}", rank=None)
+        for path in (tmp_path / "storage/job/step-00000002").rglob("*"):
+            if path.is_file() and path.name != MANIFEST:
+                path.write_text("damaged")
+
+        def removed_before(self: LocalFolder, *what: Any) -> Any:
+            if self.name == "step-00000001" and once.acquire(blocking=False):
+                cut_off.save(3, "step 3", rank=None)
+            return usual(self, *what)
+
+        monkeypatch.setattr(LocalFolder, "read", removed_before)
+        assert second.resume() == [(3, "step 3 0"), (3, "step 3 1")]
+
+
 def test_a_resume_fails_on_all_ranks_where_each_checkpoint_is_removed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

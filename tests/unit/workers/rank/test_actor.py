@@ -10,6 +10,7 @@ from harness.patience import PATIENCE_S
 from harness.ras_server import HERE, communicator, process, ras_server, status
 from harness.trainer_ends import trainer_process
 
+from shardyard.workers.messages.profile_request import Profile
 from shardyard.workers.rank import actor, nccl_ras
 from shardyard.workers.rank.actor import Rank
 from shardyard.workers.supervisor.policies.examination import Examination
@@ -119,6 +120,22 @@ async def test_a_trace_is_for_a_trainer_that_has_its_run() -> None:
         await rank.trace({"id": "t"})
         with ends.control.makefile("rb") as lines:
             assert json.loads(lines.readline()) == {"trace": {"id": "t"}}
+
+
+async def test_what_a_trainer_records_begins_once_it_has_its_run(tmp_path: Path) -> None:
+    """As with a trace; its supervisor repeats the order."""
+    order = Profile("profile-1", "operators", 0, 1, str(tmp_path), 1 << 20).to_json()
+    rank = Rank("cpu")
+    with trainer_process() as (trainer, ends):
+        trainer.pid, rank.trainer, rank.store.generation, rank.started = os.getpid(), trainer, 2, 1
+        async with asyncio.timeout(PATIENCE_S):
+            assert await rank.act("profile", order) is None
+        rank.started = 2
+        taken = asyncio.create_task(rank.act("profile", order))
+        with ends.control.makefile("rb") as lines:
+            assert "profile" in json.loads(await asyncio.to_thread(lines.readline))
+        trainer.gone.set()
+        taken.cancel()
 
 
 def test_the_actor_has_every_method_that_a_supervisor_or_another_rank_calls() -> None:

@@ -3,6 +3,7 @@ import contextlib
 import os
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,22 @@ async def test_a_carriage_return_ends_a_line_of_a_log_and_not_of_messages(pipe: 
         found = [await lines.read()]
         os.write(pipe[1], b"end\n")
         assert [*found, await lines.read()] == wanted
+
+
+async def test_a_writer_faster_than_its_reader_does_not_stop_what_else_the_actor_does() -> None:
+    """Its heartbeats, pulls and stops."""
+    with Path("/dev/zero").open("rb") as always_full:  # noqa: ASYNC230 (it never blocks)
+        lines = Lines(always_full.fileno(), longest=MAX_LINE)
+
+        async def read() -> None:
+            for _ in range(20):
+                await lines.read()
+
+        reading, turns = asyncio.create_task(read()), 0
+        while not reading.done():
+            turns += 1
+            await asyncio.sleep(0)
+    assert turns >= 20
 
 
 def test_log_lines_are_numbered_over_both_streams_and_made_text() -> None:

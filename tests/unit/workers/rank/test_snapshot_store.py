@@ -1,14 +1,19 @@
+import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shardyard.workers.checkpoint.manifest import Manifest
 from shardyard.workers.messages.rendezvous import SnapshotHandle
 from shardyard.workers.rank import snapshot_store
 from shardyard.workers.rank.snapshot_store import SnapshotStore
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.snapshot.replication import Chunk, Stale
+from shardyard.workers.storage.local_folder import LocalFolder
 
 SIZE = shared_memory.START + 100
 
@@ -114,3 +119,55 @@ async def test_a_copy_of_an_earlier_generation_is_refused(stores: tuple[Snapshot
     assert first.steps() == [4]
     first.drop_replicas_except([])
     assert first.all_steps() == {0: [4]}
+
+
+async def test_a_full_disk_has_room_for_a_file_after_what_killed_saves_left_is_removed(
+    stores: tuple[SnapshotStore, SnapshotStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, name = LocalFolder.write, "rank-00000-0a1b2c3d.safetensors"
+    left, others = (
+        tmp_path / path
+        for path in ("step-00000006/rank-00000-dead.safetensors", "step-00000007/rank-00001-0a1b2c3d.safetensors")
+    )
+    for path in (left, others):
+        path.parent.mkdir()
+        path.write_bytes(b"")
+
+    def write(self: LocalFolder, *what: Any) -> None:
+        if left.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        usual(self, *what)
+
+    monkeypatch.setattr(LocalFolder, "write", write)
+    store, _ = stores
+    fill(store.own[0], 7)
+    file = await store.write_out(0, 7, [], str(tmp_path), name)
+    assert (others.parent / name).stat().st_size == file.bytes and others.exists()
+    await store.discard(str(tmp_path), 7, [name, others.name, "rank-00002-0a1b2c3d.safetensors"])
+    assert not others.parent.exists() or not [*others.parent.iterdir()]
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+async def test_a_full_disk_leaves_no_ranks_files_without_a_manifest(
+    has_room: bool, stores: tuple[SnapshotStore, SnapshotStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, left, usual = (
+        "rank-00000-0a1b2c3d.safetensors",
+        tmp_path / "step-00000006/rank-00000-dead",
+        LocalFolder.publish,
+    )
+    left.parent.mkdir()
+    left.write_bytes(b"")
+
+    def publish(self: LocalFolder, *what: Any, **how: Any) -> Any:
+        if left.exists() or not has_room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return usual(self, *what, **how)
+
+    store, _ = stores
+    fill(store.own[0], 7)
+    manifest = Manifest(7, {}, {}, {name: await store.write_out(0, 7, [], str(tmp_path), name)})
+    monkeypatch.setattr(LocalFolder, "publish", publish)
+    with contextlib.nullcontext() if has_room else pytest.raises(OSError, match="No space"):
+        await store.commit(str(tmp_path), 1, manifest)
+    assert (tmp_path / "step-00000007" / name).exists() is has_room and not left.exists()

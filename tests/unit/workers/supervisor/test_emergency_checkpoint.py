@@ -1,14 +1,19 @@
 """What of a broken gang's memory makes up a checkpoint. With real gangs: tests/parity/test_emergency_checkpoint.py."""
 
+import asyncio
 import random
+from collections.abc import Sequence
 from itertools import product
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from shardyard.workers.checkpoint.errors import CheckpointError
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.snapshot.header import StoredSlice
 from shardyard.workers.supervisor import emergency_checkpoint
-from shardyard.workers.supervisor.emergency_checkpoint import BrokenGang, divided, save_and_emit
+from shardyard.workers.supervisor.emergency_checkpoint import BrokenGang, _write, divided, save_and_emit
 from shardyard.workers.supervisor.event_merger import EventMerger
 
 
@@ -91,3 +96,56 @@ async def test_what_a_program_has_in_memory_is_not_saved() -> None:
         await save_and_emit([], program)
         == "the command starts again, and continues from its newest checkpoint if it has one"
     )
+
+
+async def test_a_write_that_fails_leaves_no_files_of_the_others() -> None:
+    """Saves of the next attempt are of earlier steps, and make room of theirs alone."""
+    from ray.exceptions import ActorDiedError
+
+    written, discarded = list[str](), list[str]()
+
+    class Snapshots:
+        def __init__(self, error: Exception | None) -> None:
+            self.error = error
+
+        async def write_out(self, rank: int, step: int, wanted: Any, where: str, name: str) -> None:
+            await asyncio.sleep(0)
+            if self.error is not None:
+                raise self.error
+            await asyncio.sleep(0)
+            written.append(name)
+
+        async def discard(self, where: str, step: int, names: Sequence[str]) -> None:
+            if self.error is not None:
+                raise ActorDiedError
+            assert written, "the others have ended"
+            discarded.extend(names)
+
+    gang: Any = {
+        rank: SimpleNamespace(snapshots=Snapshots(error)) for rank, error in enumerate((TimeoutError("slow"), None))
+    }
+    headers: Any = {0: SimpleNamespace(step=7), 1: SimpleNamespace(step=7)}
+    broken = BrokenGang({"checkpoints": "/c"}, 2, EventMerger(Spool(1 << 20), 2))
+    with pytest.raises(CheckpointError, match="could not be written: slow"):
+        await _write(gang, headers, {0: [], 1: []}, broken, 0.0)
+    assert len(discarded) == 2 and set(written) < set(discarded)
+
+
+async def test_storage_that_does_not_answer_one_actor_is_asked_by_no_other() -> None:
+    asked = 0
+
+    class Snapshots:
+        async def write_out(self, *what: Any) -> None:
+            raise TimeoutError
+
+        async def discard(self, *what: Any) -> None:
+            nonlocal asked
+            asked += 1
+            raise TimeoutError
+
+    gang: Any = {rank: SimpleNamespace(snapshots=Snapshots()) for rank in range(3)}
+    headers: Any = {rank: SimpleNamespace(step=7) for rank in range(3)}
+    broken = BrokenGang({"checkpoints": "/c"}, 3, EventMerger(Spool(1 << 20), 3))
+    with pytest.raises(CheckpointError, match="could not be written: TimeoutError"):
+        await _write(gang, headers, {rank: [] for rank in range(3)}, broken, 0.0)
+    assert asked == 1

@@ -56,6 +56,14 @@ def test_the_pending_messages_of_a_batch_name_the_other_rank_in_the_world() -> N
     assert record.messages[0].since_s > record.messages[1].since_s
 
 
+def test_the_messages_of_one_batch_are_equally_old() -> None:
+    one = {"process_group": ["2", "mesh_pipeline"], "is_p2p": True, "p2p_seq_id": 3, "time_created_ns": 10**18}
+    batch = [entry(f"nccl:{what}", "started", **one) for what in ("send 0->1", "recv 0<-1")]
+    (record,) = read_dump({"entries": batch}, {"2": [4, 5]})
+    assert [message.kind for message in record.messages] == ["send", "recv"]
+    assert len({message.since_s for message in record.messages}) == 1
+
+
 def test_gloos_collectives_beside_nccls_are_a_group_of_their_own() -> None:
     """Both have the group's name, and each backend has numbers of its own."""
     (record,) = read_dump({"entries": [entry("gloo:all_reduce", "completed")]}, WORLD, on_gloo=True)

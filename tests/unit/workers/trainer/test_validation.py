@@ -53,6 +53,46 @@ def test_a_module_undoes_what_it_does_for_an_evaluation_and_a_frozen_part_stays_
     assert [module.training for module in part.modules()] == [True, True, False, False]
 
 
+class Fused(nn.Module):
+    """Has another module in its place while it is evaluated, and keeps its encoder out of training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Dropout()
+
+    def train(self, mode: bool = True) -> "Fused":
+        super().train(mode)
+        self.fused = None if mode else nn.Linear(1, 1)
+        self.encoder.eval()
+        return self
+
+
+def test_after_a_validation_each_module_is_in_the_mode_before_the_first_whatever_its_own_method_does() -> None:
+    part, at = nn.Sequential(Fused(), nn.Dropout()), 0
+    modes = [module.training for module in part.modules()]
+    for at in range(2):
+        with evaluating([part]):
+            assert isinstance(part[0].fused, nn.Linear)
+        assert part[0].fused is None
+        assert [module.training for module in part.modules()] == modes == [True] * 4, f"validation {at}"
+
+
+class OfItsParts(nn.Sequential):
+    """Sets the mode of its parts alone."""
+
+    def train(self, mode: bool = True) -> "OfItsParts":
+        for part in self:
+            part.train(mode)
+        return self
+
+
+def test_parts_of_a_module_that_leaves_its_own_mode_alone_train_again() -> None:
+    part = OfItsParts(Merging())
+    with evaluating([part]):
+        assert part[0].merged
+    assert not part[0].merged and part[0].training
+
+
 @pytest.fixture
 def alone() -> Iterator[None]:
     """A world of one rank."""

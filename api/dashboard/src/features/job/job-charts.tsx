@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { type Curve, type Eval, getCurves, type Range } from "../../api/curves";
+import type { Job } from "../../api/jobs";
 import { untilRead } from "../../api/retrying";
 import type { Line } from "../../components/chart";
 import { alongOf, placed } from "../../components/chart-axis";
@@ -11,6 +12,7 @@ import { curveLines } from "../../components/curve-lines";
 import { ALL, type ChartView } from "../../model/chart-view";
 import type { Series } from "../../model/csv";
 import { along, lastStep } from "../../model/curve";
+import { isFinal } from "../../model/jobs";
 import type { Live } from "../../model/live";
 import type { Places } from "../../model/step-places";
 import { chartsFound, type TrainingChart } from "../../model/training-charts";
@@ -45,20 +47,25 @@ export function JobCharts({ id, of, charts, live, ended, view, onZoom }: JobChar
 }
 
 /** The first two: how the job learns, and how fast. */
-export function MainCharts({ of, live, ended }: { of: string; live: LiveJob; ended: boolean }) {
+export function MainCharts({ job, live }: { job: Job; live: LiveJob }) {
   const charts = chartsFound(live.curve, "").slice(0, 2);
-  if (charts.length === 0) return <NoCurves live={live} ended={ended} />;
+  if (charts.length === 0) return <NoCurves job={job} live={live} />;
   return (
     <div className="charts">
-      {charts.map((spec) => <SeriesChart key={spec.name} of={of} spec={spec} curve={live.curve} evals={evalsOf(spec, live)} view={ALL} />)}
+      {charts.map((spec) => <SeriesChart key={spec.name} of={job.name} spec={spec} curve={live.curve} evals={evalsOf(spec, live)} view={ALL} />)}
     </div>
   );
 }
 
 /** Why a training has no curves. */
-export function NoCurves({ live, ended }: { live: LiveJob; ended: boolean }) {
-  const why = live.connection === "connecting" ? "Loading the curves…" : ended ? "This job ended before its first step." : "Curves appear after the first step.";
-  return <p className="card pad quiet">{why}</p>;
+export function NoCurves({ job, live }: { job: Job; live: LiveJob }) {
+  return <p className="card pad quiet">{live.connection === "connecting" ? "Loading the curves…" : whyNone(job)}</p>;
+}
+
+/** Of an ended job retention may have removed them. */
+function whyNone({ state, progress }: Job): string {
+  if (!isFinal(state)) return "Curves appear after the first step.";
+  return progress === null ? "This job ended before its first step." : "No curves of this job are stored.";
 }
 
 const evalsOf = (spec: TrainingChart, live: Live) => (spec.name === "loss" ? live.evals : NO_EVALS);

@@ -27,6 +27,9 @@ test("incidents come newest first, earlier ones on request, beside the budgets",
 
 test("a quiet life is said", async () => {
   given({ "GET /v1/jobs/job-1/incidents": () => Response.json({ items: [], next: null }) });
-  open(<JobIncidents job={job()} />);
+  const first = open(<JobIncidents job={job()} />);
   expect(await screen.findByText("No incidents.")).toBeTruthy();
+  first.unmount();
+  open(<JobIncidents job={job({ state: "succeeded" })} />);
+  expect(await screen.findByText("No incidents are stored.")).toBeTruthy(); // retention may have removed them
 });

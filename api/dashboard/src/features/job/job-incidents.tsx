@@ -4,6 +4,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { listIncidents } from "../../api/incidents";
 import type { Job } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
+import { isFinal } from "../../model/jobs";
 import { BudgetBars } from "./budget-bars";
 import { IncidentCard } from "./incident-card";
 
@@ -25,7 +26,7 @@ export function JobIncidents({ job }: { job: Job }) {
         <BudgetBars budgets={job.budgets} />
       </div>
       {query.error && <ProblemNotice problem={query.error} />}
-      {query.data && incidents.length === 0 && <p className="pad quiet">No incidents.</p>}
+      {query.data && incidents.length === 0 && <p className="pad quiet">{isFinal(job.state) ? "No incidents are stored." : "No incidents."}</p>}
       {incidents.map((incident) => <IncidentCard key={incident.position} incident={incident} />)}
       {query.hasNextPage && (
         <div className="pad">

@@ -193,6 +193,19 @@ test("why a training has no curves", async () => {
   expect(await screen.findByText("Loading the curves…")).toBeTruthy();
 });
 
+test("what an ended job has no longer is said", async () => {
+  answers([]);
+  for (const [changes, text] of [
+    [job({ state: "succeeded" }), "No curves of this job are stored."],
+    [job({ state: "failed", progress: null }), "This job ended before its first step."],
+    [PROGRAM, "No logged metrics of this job are stored."],
+  ] as const) {
+    const page = open(<JobMetrics job={changes} live={NOTHING} />);
+    expect(await screen.findByText(text)).toBeTruthy();
+    page.unmount();
+  }
+});
+
 test("a chart's numbers are a file with the columns that were measured", async () => {
   showInView();
   answers(["train/loss"]);

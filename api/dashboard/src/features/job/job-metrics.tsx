@@ -42,7 +42,7 @@ export function JobMetrics({ job, live }: { job: Job; live: LiveJob }) {
   if (live.curve.buckets.length === 0 && !logged?.length) {
     if (error) return <ProblemNotice problem={error} />;
     if (!logged) return <p className="quiet">Loading the metrics…</p>;
-    return trains(job) ? <NoCurves live={live} ended={ended} /> : <NothingLogged ended={ended} />;
+    return trains(job) ? <NoCurves job={job} live={live} /> : <NothingLogged ended={ended} />;
   }
   return (
     <section className="stack" aria-label="Metrics">
@@ -59,7 +59,7 @@ export function JobMetrics({ job, live }: { job: Job; live: LiveJob }) {
 }
 
 function NothingLogged({ ended }: { ended: boolean }) {
-  if (ended) return <p className="card pad quiet">This job logged no metrics.</p>;
+  if (ended) return <p className="card pad quiet">No logged metrics of this job are stored.</p>;
   return <p className="card pad quiet">Curves appear when the program logs numbers: <code>shardyard.log({"{"}&quot;loss&quot;: 0.5{"}"}, step=1)</code></p>;
 }
 

@@ -3,7 +3,6 @@
 import type { Job } from "../../api/jobs";
 import { useNow } from "../../hooks/use-now";
 import { trains } from "../../model/checkpoints";
-import { isFinal } from "../../model/jobs";
 import { MainCharts } from "./job-charts";
 import { JobFacts, JobSummary } from "./job-facts";
 import { JobHistory } from "./job-history";
@@ -25,7 +24,7 @@ export function JobOverview({ job, live }: { job: Job; live: LiveJob }) {
       <div className="columns">
         <div className="stack">
           <JobTimeline id={job.id} now={now} />
-          {trains(job) && <MainCharts of={job.name} live={live} ended={isFinal(job.state)} />}
+          {trains(job) && <MainCharts job={job} live={live} />}
           <JobIncidents job={job} />
         </div>
         <div className="stack">

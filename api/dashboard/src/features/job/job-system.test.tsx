@@ -66,7 +66,7 @@ test("a job without samples says so", async () => {
   expect(await screen.findByText("Samples appear when the job’s ranks run.")).toBeTruthy();
   first.unmount();
   open(<JobSystem job={job({ state: "failed" })} />);
-  expect(await screen.findByText("This job has no samples.")).toBeTruthy();
+  expect(await screen.findByText("No samples of this job are stored.")).toBeTruthy();
 });
 
 test("a line is interrupted where the job had no ranks", async () => {

@@ -24,7 +24,7 @@ export function JobSystem({ job }: { job: Job }) {
   const { data, error } = useSystem(job.id, "node/cpu", null, ended);
   const groups = useMemo(() => systemGroups(data?.metrics ?? []), [data?.metrics]);
   if (!data) return error ? <ProblemNotice problem={error} /> : <p className="quiet">Loading the samples…</p>;
-  if (groups.length === 0) return <p className="card pad quiet">{ended ? "This job has no samples." : "Samples appear when the job’s ranks run."}</p>;
+  if (groups.length === 0) return <p className="card pad quiet">{ended ? "No samples of this job are stored." : "Samples appear when the job’s ranks run."}</p>;
   return (
     <section className="stack" aria-label="System">
       {error && <ProblemNotice problem={error} stale />}

@@ -34,5 +34,5 @@ interface Train {
 /** The layout as it is, where the text may ask for one to be chosen, and what was chosen with it. */
 function chosen({ layout = {}, recompute, offload }: Train): { layout: Mapping; options: Mapping } {
   const options = Object.entries({ recompute, offload }).filter(([, value]) => value !== undefined);
-  return { layout: Object.fromEntries(Object.entries(layout).filter(([key]) => key !== "auto")), options: Object.fromEntries(options) };
+  return { layout, options: Object.fromEntries(options) };
 }

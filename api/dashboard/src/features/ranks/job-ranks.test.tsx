@@ -1,8 +1,10 @@
 import { fireEvent, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
+import type { JobWire } from "../../api/jobs";
 import { expectAccessible } from "../../testing/accessible";
 import { type SentRequest, given, open } from "../../testing/control-plane";
+import { job } from "../../testing/jobs";
 import { rankWire } from "../../testing/ranks";
 import { JobRanks } from "./job-ranks";
 
@@ -17,7 +19,7 @@ function ranks({ url }: SentRequest): Response {
   return Response.json({ items: [sample], first: 1, last: 10, next: n > 1 ? n : null });
 }
 
-const page = () => open(<JobRanks id="job-1" newest={null} ended />);
+const page = (changes: Partial<JobWire> = {}) => open(<JobRanks job={job({ state: "succeeded", ...changes })} newest={null} />);
 
 test("the slow rank is said in words, and leads to its numbers and its log", async () => {
   given({ "GET /v1/jobs/job-1/ranks": ranks });
@@ -50,8 +52,14 @@ test("another measure colours the ranks", async () => {
   expect(screen.getByRole("grid", { name: "Wait time by rank" })).toBeTruthy();
 });
 
-test("no metrics yet, and none at all", async () => {
-  given({ "GET /v1/jobs/job-1/ranks": () => Response.json({ items: [], first: null, last: null, next: null }) });
-  page();
-  expect(await screen.findByText("This job reported no rank metrics.")).toBeTruthy();
+const NONE = { "GET /v1/jobs/job-1/ranks": () => Response.json({ items: [], first: null, last: null, next: null }) };
+
+test.each([
+  [{ state: "running" }, "Rank metrics appear a few seconds after the first step."],
+  [{ state: "succeeded" }, "No rank metrics of this job are stored."],
+  [{ state: "running", world_size: 4097 }, "Jobs of more than 4,096 ranks have no rank metrics."],
+] as const)("without rank metrics of %o", async (changes, text) => {
+  given(NONE);
+  page(changes);
+  expect(await screen.findByText(text)).toBeTruthy();
 });

@@ -1,11 +1,13 @@
 /** The ranks in their mesh with their metrics, of the newest sample or an earlier one. */
 
 import { useState } from "react";
+import type { Job } from "../../api/jobs";
 import type { Measure, RankSample } from "../../api/ranks";
 import { ProblemNotice } from "../../components/problem-notice";
 import { logAddress } from "../../model/addresses";
-import { moment } from "../../model/format";
-import { MEASURE_NAMES } from "../../model/ranks";
+import { integer, moment } from "../../model/format";
+import { isFinal } from "../../model/jobs";
+import { MEASURE_NAMES, MOST_SAMPLED } from "../../model/ranks";
 import { RankFacts } from "./rank-facts";
 import { RankGrid } from "./rank-grid";
 import { useRanks } from "./use-ranks";
@@ -14,11 +16,11 @@ import "./ranks.css";
 const MEASURES: readonly Measure[] = ["compute", "step", "wait", "memory"];
 
 /** `newest`: from the job's stream. */
-export function JobRanks({ id, newest, ended }: { id: string; newest: RankSample | null; ended: boolean }) {
+export function JobRanks({ job, newest }: { job: Job; newest: RankSample | null }) {
   const [measure, setMeasure] = useState<Measure>("compute");
   const [chosen, choose] = useState<number | null>(null);
   const [at, goTo] = useState<number | null>(null);
-  const { sample, first, last, problem } = useRanks(id, newest, at);
+  const { sample, first, last, problem } = useRanks(job.id, newest, at);
   const rank = chosen !== null && sample && chosen < sample.size ? chosen : null;
   return (
     <section className="job-ranks card" aria-labelledby="ranks-title">
@@ -28,7 +30,7 @@ export function JobRanks({ id, newest, ended }: { id: string; newest: RankSample
       </div>
       {problem && <ProblemNotice problem={problem} stale={sample !== null} />}
       {!sample && !problem && (
-        <p className="pad quiet">{ended ? "This job reported no rank metrics." : "Rank metrics appear a few seconds after the first step."}</p>
+        <p className="pad quiet">{whyNone(job)}</p>
       )}
       {sample && (
         <>
@@ -36,12 +38,17 @@ export function JobRanks({ id, newest, ended }: { id: string; newest: RankSample
             <Verdict sample={sample} />
             <RankGrid sample={sample} measure={measure} chosen={rank} onChoose={choose} />
           </div>
-          {rank !== null && <RankFacts sample={sample} rank={rank} logs={logAddress(id, rank)} />}
+          {rank !== null && <RankFacts sample={sample} rank={rank} logs={logAddress(job.id, rank)} />}
           {first !== null && last !== null && first < last && <History sample={sample} first={first} last={last} at={at} onAt={goTo} />}
         </>
       )}
     </section>
   );
+}
+
+function whyNone(job: Job): string {
+  if ((job.worldSize ?? 0) > MOST_SAMPLED) return `Jobs of more than ${integer(MOST_SAMPLED)} ranks have no rank metrics.`;
+  return isFinal(job.state) ? "No rank metrics of this job are stored." : "Rank metrics appear a few seconds after the first step.";
 }
 
 function Verdict({ sample: { slow, size, step, steps } }: { sample: RankSample }) {

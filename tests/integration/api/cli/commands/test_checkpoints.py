@@ -82,7 +82,7 @@ def test_checkpoints_are_listed_newest_first(
         ("20", "present", str(root / "step-00000020")),
         ("10", "deleted", str(root / "step-00000010")),
     ]
-    assert run(["checkpoints", job, "--limit", "2"]) == 0
+    assert run(["checkpoints", SPEC["name"], "--limit", "2"]) == 0
     hint = capsys.readouterr().err
     page = client.checkpoints(job, limit=2)
     assert f"shardyard checkpoints {job} --before {page.next}" in hint

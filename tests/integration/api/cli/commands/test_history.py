@@ -81,18 +81,38 @@ def test_incidents_newest_first(job: str, client: Client, capsys: pytest.Capture
 @pytest.mark.parametrize(
     "command",
     [
-        ["incidents", "{name}", "--after", "1"],
-        ["ranks", "{name}", "--before", "9"],
-        ["logs", "{name}", "--around", "1"],
-        ["logs", "{name}", "--after", "1"],
-        ["logs", "{name}", "--search", "a", "--after", "1"],
-        ["checkpoints", "{name}", "--before", "9"],
+        ["incidents", "{job}", "--after", "1"],
+        ["ranks", "{job}", "--before", "9"],
+        ["logs", "{job}", "--around", "1"],
+        ["logs", "{job}", "--after", "1"],
+        ["logs", "{job}", "--search", "a", "--after", "1"],
+        ["checkpoints", "{job}", "--before", "9"],
     ],
     ids=" ".join,
 )
-def test_a_place_goes_with_a_jobs_name_too(job: str, client: Client, command: list[str]) -> None:
-    """The service takes places with an id alone: the command reads it first."""
-    assert run([word.format(name=client.job(job).name) for word in command]) == 0
+def test_a_place_goes_with_the_jobs_id(
+    job: str, client: Client, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """The name may mean a newer job by now, whose records have other places."""
+    newer = client.submit(SPEC)
+    assert run([word.format(job=newer.name) for word in command]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and f"'{newer.name}' is not the id of a job." in printed.err
+    assert "shardyard list --name NAME" in printed.err
+    assert run([word.format(job=job) for word in command]) == 0
+
+
+def test_the_next_page_is_of_the_job_that_the_name_meant(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = client.submit(SPEC)
+    incident = ("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 3})
+    Gang(plane, found.id).emit(*[incident] * 101)
+    assert run(["incidents", found.name]) == 0
+    more = capsys.readouterr().err.splitlines()[-1].removeprefix("More with: shardyard ").split()
+    client.submit(SPEC)
+    assert more[:2] == ["incidents", found.id] and run([*more, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["items"]) == 1
 
 
 def test_show_gives_the_plan_and_its_states(job: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,7 +55,7 @@ def test_lines_are_found_by_a_pattern(job: str, capsys: pytest.CaptureFixture[st
 
 
 def test_a_search_says_how_it_goes_on(job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["logs", job, "--search", "bad luck", "--rank", "0", "--limit", "2"]) == 0
+    assert run(["logs", SPEC["name"], "--search", "bad luck", "--rank", "0", "--limit", "2"]) == 0
     printed = capsys.readouterr()
     more = printed.err.splitlines()[-1]
     assert more == f"More with: shardyard logs {job} --search 'bad luck' --rank 0 --after 20"

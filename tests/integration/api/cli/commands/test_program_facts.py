@@ -49,7 +49,7 @@ def test_show_says_how_a_program_runs_and_what_it_logged_last(
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("print(1)")
     job, gang = running(plane, client, {**PROGRAM, "code": {"dir": str(tmp_path / "code")}})
-    logs(gang, ("acc", 3, 0.5), ("acc", 1200, 0.931234567), ("loss", 7, float("nan")))
+    logs(gang, ("acc", 3, 0.5), ("acc", 1200, 0.931234567), ("seen", 9, 1234567.0), ("loss", 7, float("nan")))
     assert run(["show", job]) == 0
     shown = capsys.readouterr().out
     found = facts(shown)
@@ -58,6 +58,7 @@ def test_show_says_how_a_program_runs_and_what_it_logged_last(
     assert found["code"] == f"{tmp_path / 'code'} · digest {digest[:12]}"
     assert found["env"] == "einops==0.8, timm · Python 3.12"
     assert (found["acc"], found["loss"]) == ("0.931235 at step 1,200", "not finite at step 7")
+    assert found["seen"] == "1234567 at step 9", "a whole number has all its digits"
     assert "model" not in found and "data" not in found, "it is no training"
     assert run(["show", job, "--json"]) == 0
     shown, read = json.loads(capsys.readouterr().out), json.loads(client.job(job).model_dump_json())
@@ -85,7 +86,7 @@ def test_list_has_the_step_and_loss_that_programs_logged(
     by_step, gang = running(plane, client, named)
     logs(gang, ("loss", 30, 0.25), ("eval/loss", 31, 9.0))
     by_name, gang = running(plane, client, named)
-    logs(gang, ("loss", 1, 0.125), ("step", 1, 4000.0))
+    logs(gang, ("loss", 1, 0.125), ("step", 1, 4_000_123.0))
     without, _ = running(plane, client, named)
     training, gang = running(plane, client, SPEC)
     gang.steps(1, 5)
@@ -93,7 +94,7 @@ def test_list_has_the_step_and_loss_that_programs_logged(
     assert run(["list"]) == 0
     rows = {cells[0]: cells[3:] for cells in map(str.split, capsys.readouterr().out.splitlines()[1:])}
     assert rows[by_step][:2] == ["30", "0.25"]
-    assert rows[by_name][:2] == ["4000", "0.125"]
+    assert rows[by_name][:2] == ["4000123", "0.125"]
     assert rows[training][:2] == ["5/20", "1.0000"]
     assert rows[without][0] == "1" and rows[waiting][0] == "8", "of their ranks: there is no step"
     assert run(["list", "--json"]) == 0

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from harness.rank_metrics import rank_metrics_of, slow_rank_events
 
+from shardyard.api.cli.commands import ranks
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
@@ -32,7 +33,7 @@ def test_ranks_are_listed_by_their_place_and_the_slow_one_is_named(
     printed = capsys.readouterr()
     assert printed.out == "" and f"shardyard show {found}" in printed.err
     gang.emit(("rank_metrics", rank_metrics_of(8, 10)), *slow_rank_events(8, 20, slow=3))
-    assert run(["ranks", found]) == 0
+    assert run(["ranks", SPEC["name"]]) == 0
     printed = capsys.readouterr()
     head, *rows = [line.split() for line in printed.out.splitlines()]
     assert head == ["RANK", "DATA", "TENSOR", "STEP", "COMPUTE", "WAIT", "RESIDENT", "MEMORY", "NODE"]
@@ -47,6 +48,16 @@ def test_ranks_are_listed_by_their_place_and_the_slow_one_is_named(
     assert run(["ranks", found, "--before", str(newest.position), "--json"]) == 0
     [item] = json.loads(capsys.readouterr().out)["items"]
     assert (item["position"], item["slow"], first.step) == (earlier.position, None, 10)
+
+
+def test_a_job_of_more_ranks_than_are_sampled_waits_for_no_sample(
+    job: tuple[str, Gang], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, _ = job
+    for most, why in ((8, "No sample yet: the first comes"), (7, "Jobs of more than 7 ranks have no samples. See")):
+        monkeypatch.setattr(ranks, "MOST_RANKS", most)
+        assert run(["ranks", found]) == 0
+        assert capsys.readouterr().err.startswith(why)
 
 
 @pytest.mark.usefixtures("a_week_later")

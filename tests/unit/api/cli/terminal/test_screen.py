@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from shardyard.api.cli.terminal import screen
-from shardyard.api.cli.terminal.screen import Screen, age, loss, number, seconds
+from shardyard.api.cli.terminal.screen import Screen, age, logged, loss, number, seconds
 from shardyard.service.schemas.problem import FieldError
 
 
@@ -22,6 +22,8 @@ def test_seconds(value: float | None, shown: str | None) -> None:
 def test_numbers() -> None:
     assert (number(1234567.2), number(None)) == ("1,234,567", None)
     assert (loss(2.5), loss(None)) == ("2.5000 nats/token", None)
+    values = (1_234_567.0, -1_000_000.0, 0.123456789, 1_234_567.5, 1e300)
+    assert [*map(logged, values)] == ["1234567", "-1000000", "0.123457", "1.23457e+06", "1e+300"]
 
 
 def test_age_has_one_unit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,15 @@
 """What a rank waits for: another rank, its own device, or nothing."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.examinations import COMPUTES, RECEIVES, rank, recorded, waits
 
-from shardyard.workers.supervisor.policies.examination import Waiting
+from shardyard.strategies import pipeline_parallel
+from shardyard.workers.supervisor.policies.examination import MESSAGES, Waiting
+
+PIPELINE = Path(pipeline_parallel.__path__[0])
 
 DONE = {"group": "world", "ranks": [0, 1], "entered": 57}
 IN_TOLIST = [{"thread": "MainThread", "frames": ["loop.py:1 in run", "grad_clip.py:35 in sum"], "call": "tolist"}]
@@ -30,6 +34,24 @@ def test_a_host_waits_for_its_device_only_where_collectives_run_on_one(
 
 def test_a_message_of_gloo_is_seen_in_the_stack() -> None:
     assert rank(0, RECEIVES).waits and not rank(0, COMPUTES).waits
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        ["pipeline_parallel/continuous.py:88 in _run", "pipeline_parallel/neighbours.py:68 in wait"],
+        ["pipeline_parallel/forward_only.py:68 in validate", "telemetry/current.py:80 in wait_on"],
+        ["pipeline_parallel/tied_weights.py:69 in add_up", "telemetry/current.py:80 in wait_on"],
+    ],
+)
+def test_a_message_of_a_pipeline_is_seen_in_the_stack(frames: list[str]) -> None:
+    """Gloo records none, and the wait itself has no frame of Python."""
+    assert rank(0, stack=None, stacks=[{"thread": "MainThread", "frames": frames}]).waits
+
+
+def test_each_message_in_which_a_pipeline_waits_is_known() -> None:
+    waits = {path.name for path in PIPELINE.glob("*.py") if "work.wait" in path.read_text()}
+    assert waits == {sign.split("/")[1].rstrip(":") for sign in MESSAGES if sign.startswith("pipeline_parallel/")}
 
 
 def test_a_server_without_requests_waits_and_its_readers_do_not_count() -> None:
