@@ -3,9 +3,11 @@
 That is slow for large models and long texts, and meant to show what a training has learned; to serve a model, export it.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +19,8 @@ from .checkpoint.errors import CheckpointError
 from .checkpoint.manifest import read
 from .checkpoint.reader import load_into
 from .checkpoint.verify import verify
-from .data.tokenizer import ENDING_BYTES, ByteTokenizer, Tokenizer, load_tokenizer
+from .data.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from .huggingface.export import ORIGIN, trained_as
 from .huggingface.import_weights import Pretrained
 from .models.hf_config import architecture_of
 from .models.presets import Architecture
@@ -87,8 +90,7 @@ def of_checkpoint(checkpoint: Folder, tokenizer: str | None = None) -> Writer:
             f"{checkpoint} is of a module of your own, which cannot be built here; sample it with code of your own."
         )
     arch = Architecture.model_validate(training["model"])
-    data = training.get("data") or {}
-    packed = training.get("documents") == "packed" or data.get("tokenizer") == ENDING_BYTES
+    data, packed = training.get("data") or {}, trained_as(training)["documents"] == "packed"
     name = tokenizer or str(training.get("tokenizer") or "bytes")
     found = _tokenizer(name, arch, packed, data.get("tokenizer"))
     if not tokenizer and data.get("tokenizer", found.digest) != found.digest:
@@ -104,13 +106,23 @@ def of_export(folder: Path, tokenizer: str | None = None) -> Writer:
 
     Raises `Refusal`, and `DataError` for the tokenizer.
     """
-    arch = architecture_of(folder)
-    found = _tokenizer(tokenizer or _own_tokenizer(folder, arch), arch)
+    arch, trained = architecture_of(folder), _trained(folder)
+    packed, digest = trained.get("documents") == "packed", None if tokenizer else trained.get("tokenizer")
+    found = _tokenizer(tokenizer or _own_tokenizer(folder, arch), arch, packed, digest)
     model = _empty(arch)
     values = Pretrained(folder, arch, (name for name, _ in model.named_parameters()))
     for name, value in model.named_parameters():
         value.copy_(values(name, value.shape, (0,) * value.dim(), value.shape))
-    return Writer(model, found, _context(arch, arch.max_seq_len))
+    return Writer(model, found, _context(arch, trained.get("seq_len") or arch.max_seq_len), packed)
+
+
+def _trained(folder: Path) -> dict[str, Any]:
+    """How the model of an export was trained; empty for folders of others, and of earlier versions."""
+    try:
+        found = json.loads((folder / ORIGIN).read_bytes()).get("trained")
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _own_tokenizer(folder: Path, arch: Architecture) -> str:
@@ -139,9 +151,12 @@ def _context(arch: Architecture, tokens: int) -> int:
 
 
 def _empty(arch: Architecture) -> nn.Module:
-    """The model without values, in float32."""
+    """The model without values, in float32.
+
+    Its experts take all tokens: a capacity is that of whole training sequences, and in shorter ones would leave out the last token first.
+    """
     with torch.device("meta"):
-        model = make(arch)
+        model = make(arch.model_copy(update={"capacity_factor": None}))
     model.to_empty(device="cpu")
     model.tie()
     return model.eval().requires_grad_(False)

@@ -46,6 +46,8 @@ def save_model_checkpoint(
     arch = Architecture.model_validate({**PRESETS[family]["nano"], "layers": 1, "vocab": 256, **(numbers or {})})
     torch.manual_seed(step)
     state = {name: value.detach() for name, value in make(arch).named_parameters()}
+    if arch.experts:  # whose memory is not filled when they are made
+        state = {name: torch.randn(value.shape) / 10 for name, value in state.items()}
     if arch.balance == "bias":
         state["blocks.0.mlp.expert_bias"] = torch.arange(float(arch.experts or 0))
     shares = [

@@ -94,28 +94,34 @@ class Report:
 
     @property
     def slow_nodes(self) -> tuple[str, ...]:
-        """Nodes all of whose links are slow, where other nodes have links that are not."""
-        slow = {link.ranks for link in _slow(self.links)}
+        """Nodes all of whose links are slow, beside the median of the links between the others: on few nodes it has many of all links."""
         found = []
         for node in dict.fromkeys(node for link in self.links for node in link.nodes):
             own = [link for link in self.links if node in link.nodes and len(set(link.nodes)) > 1]
-            if len(own) > 1 and all(link.ranks in slow for link in own):
+            usual = _usual([link for link in self.links if node not in link.nodes])
+            if len(own) > 1 and all(link.bandwidth < _SLOW * usual for link in own):
                 found.append(node)
         return tuple(found)
 
     @property
     def slow_links(self) -> tuple[Link, ...]:
         """Slow links of which neither end is a slow node."""
-        nodes = self.slow_nodes
-        return tuple(link for link in _slow(self.links) if not set(nodes) & set(link.nodes))
+        links = self._other_links
+        return tuple(link for link in links if len(links) >= _LEAST_LINKS and link.bandwidth < _SLOW * _usual(links))
+
+    @property
+    def _other_links(self) -> Sequence[Link]:
+        """The links of which neither end is a slow node."""
+        nodes = set(self.slow_nodes)
+        return [link for link in self.links if nodes.isdisjoint(link.nodes)]
 
     def findings(self) -> list[Finding]:
         """One for each slow node and link."""
-        usual = median(link.bandwidth for link in self.links) if self.links else 0.0
+        usual = _usual(self._other_links)
         found = []
         for node in self.slow_nodes:
             own = median(link.bandwidth for link in self.links if node in link.nodes)
-            message = f"Node {node} is slow: {_rate(own)} to the others; the median link has {_rate(usual)}."
+            message = f"Node {node} is slow: {_rate(own)} to the others; their median link has {_rate(usual)}."
             found.append(Finding(self.nodes.index(node), message))
         for link in self.slow_links:
             message = f"The link of {link} is slow: {_rate(link.bandwidth)}; the median link has {_rate(usual)}."
@@ -173,11 +179,9 @@ def size_text(size: int) -> str:
     return f"{size} B"
 
 
-def _slow(links: Sequence[Link]) -> list[Link]:
-    if len(links) < _LEAST_LINKS:
-        return []
-    usual = median(link.bandwidth for link in links)
-    return [link for link in links if link.bandwidth < _SLOW * usual]
+def _usual(links: Sequence[Link]) -> float:
+    """The median of their bandwidths; 0 without links, beside which none is slow."""
+    return median(link.bandwidth for link in links) if links else 0.0
 
 
 def _rate(bandwidth: float) -> str:

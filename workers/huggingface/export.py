@@ -23,7 +23,7 @@ from ..checkpoint.reader import load_into
 from ..checkpoint.verify import verify
 from ..data.end_of_text import token_text
 from ..data.errors import DataError
-from ..data.tokenizer import FileTokenizer
+from ..data.tokenizer import END_BYTE, ENDING_BYTES, FileTokenizer
 from ..models.hf_config import Place, config_of, place
 from ..models.presets import Architecture
 from ..models.registry import make
@@ -35,8 +35,8 @@ DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, 
 Source = tuple[Folder, Manifest]
 
 CONFIG = "config.json"
-#: Has the digest of the checkpoint of which the export was made, and why its tokenizer is missing, if it is.
-_ORIGIN = "shardyard.json"
+#: Has the digest of the checkpoint of which the export was made, how it was trained, and why its tokenizer is missing, if it is.
+ORIGIN = "shardyard.json"
 
 #: Files beside a published tokenizer.json that a chat model needs.
 _COMPANIONS = ("chat_template.jinja", "chat_template.json", "special_tokens_map.json", "added_tokens.json")
@@ -94,9 +94,10 @@ def export(
         shards = list(_shards(_tensors(arch), DTYPES[dtype].itemsize, shard_bytes))
         _write_weights((checkpoint, manifest), partial, shards, DTYPES[dtype], beat)
         tokenizer, missing = _tokenizer_of(manifest.training)
-        _write_rest(partial, arch, DTYPES[dtype], tokenizer)
+        trained = trained_as(manifest.training)
+        _write_rest(partial, arch, DTYPES[dtype], tokenizer, END_BYTE if trained["tokenizer"] == ENDING_BYTES else None)
         why = {} if missing is None else {"tokenizer_missing": missing}
-        _write_json(partial / _ORIGIN, {"checkpoint": manifest.sha256} | why)
+        _write_json(partial / ORIGIN, {"checkpoint": manifest.sha256, "trained": trained} | why)
         size = 0
         for file in partial.glob("*.safetensors"):
             shutil.copymode(partial / CONFIG, file)  # safetensors lets only the owner read
@@ -127,7 +128,7 @@ def has_tokenizer(manifest: Manifest) -> bool:
 
 def _origin(out: Folder) -> dict[str, Any]:
     """What an export says of itself; empty for those of earlier versions."""
-    found: dict[str, Any] = json.loads(out.read(_ORIGIN)) if out.has(_ORIGIN) else {}
+    found: dict[str, Any] = json.loads(out.read(ORIGIN)) if out.has(ORIGIN) else {}
     return found
 
 
@@ -219,9 +220,19 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
         raise OSError(errno.EIO, str(error), str(file)) from error
 
 
-def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: FileTokenizer | None) -> None:
-    """config.json, generation_config.json, and the tokenizer."""
-    ends = [] if tokenizer is None else _copy_tokenizer(folder, tokenizer)
+def trained_as(training: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the training `sample.py` needs: how documents were joined, the length of sequences, and the tokenizer's digest."""
+    data = training.get("data") or {}
+    digest = data.get("tokenizer")
+    packed = training.get("documents") == "packed" or digest == ENDING_BYTES
+    return {"documents": "packed" if packed else "joined", "seq_len": data.get("seq_len"), "tokenizer": digest}
+
+
+def _write_rest(
+    folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: FileTokenizer | None, end_byte: int | None
+) -> None:
+    """config.json, generation_config.json, and the tokenizer. `end_byte`: that which ends documents of bytes, if one does."""
+    ends = [one for one in (end_byte,) if one is not None] if tokenizer is None else _copy_tokenizer(folder, tokenizer)
     end = ends[0] if ends else None
     _write_json(folder / CONFIG, config_of(arch, str(dtype).removeprefix("torch."), end))
     _write_json(folder / "generation_config.json", {"do_sample": False, "eos_token_id": ends if len(ends) > 1 else end})
@@ -250,7 +261,10 @@ def _tokenizer_of(training: Mapping[str, Any]) -> tuple[FileTokenizer | None, st
 def _copy_tokenizer(folder: Path, tokenizer: FileTokenizer) -> list[int]:
     """Copy a tokenizer.json with what belongs to it, such as a chat template; returns the ids that end a text or a chat's turn."""
     shutil.copyfile(tokenizer.file, folder / "tokenizer.json")
-    own = {} if tokenizer.end_name is None else {"eos_token": tokenizer.end_name}
+    own: dict[str, Any] = {
+        "model_input_names": ["input_ids", "attention_mask"]
+    }  # else transformers 4 adds token_type_ids
+    own |= {} if tokenizer.end_name is None else {"eos_token": tokenizer.end_name}
     config = own | _copy_companions(folder, tokenizer.file) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     _write_json(folder / "tokenizer_config.json", config)
     turn = config.get("eos_token")

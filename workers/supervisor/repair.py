@@ -176,6 +176,8 @@ class Generations:
 
     def fail(self, failure: Failure) -> None:
         """Record a failure that may be the cause of the generation's end, unless the others train on without its rank."""
+        # Whichever failure is the root cause in the end.
+        self.gang.distrusted = self.gang.distrusted or failure.cause in NOT_FROM_MEMORY
         accepted = self.absences.accepts(failure)
         # Of thousands of ranks that lose their connections, all tracebacks would be in every write of the journal.
         if not (accepted or is_redundant(failure, self.gang.failures)):

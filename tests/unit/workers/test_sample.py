@@ -1,6 +1,7 @@
 """A model writes what transformers' forward passes say, from its checkpoint as from its export; a seed draws the same text again."""
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from harness.stored_checkpoints import checkpoint_path, save_checkpoint, save_mo
 from shardyard.strategies.layout import Refusal
 from shardyard.workers.checkpoint.errors import CheckpointError
 from shardyard.workers.data.errors import DataError
-from shardyard.workers.data.tokenizer import ENDING_BYTES, FileTokenizer
+from shardyard.workers.data.tokenizer import END_BYTE, ENDING_BYTES, FileTokenizer
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.sample import Draw, Writer, of_checkpoint, of_export
 from shardyard.workers.storage.open_folder import folder_at
@@ -37,7 +38,7 @@ def test_the_likeliest_text_is_that_of_transformers(tmp_path: Path) -> None:
     export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out")))
     writer = of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1))))
     exported = of_export(tmp_path / "out")
-    assert (writer.context, exported.context) == (CONTEXT, 2048)
+    assert (writer.context, exported.context) == (CONTEXT, CONTEXT), "later positions may be untrained"
     expected = theirs(tmp_path / "out")
     for one in (writer, Writer(exported.model, exported.tokenizer, CONTEXT)):
         assert one.write(PROMPT, GREEDY) == expected
@@ -133,6 +134,22 @@ def test_a_model_of_packed_documents_needs_a_prompt(trained: dict[str, str], tmp
         writer.write("", GREEDY)
     assert (refused.value.field, "--prompt" in refused.value.remedy) == ("prompt", True)
     assert writer.write("a", Draw(1)), "a prompt is continued"
+    export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out")))
+    exported = of_export(tmp_path / "out")
+    assert (exported.packed, exported.tokenizer.end) == (True, writer.tokenizer.end) == (True, END_BYTE)
+    ends = json.loads((tmp_path / "out/generation_config.json").read_text())["eos_token_id"]
+    assert ends == (END_BYTE if "digest" in trained else None)
+
+
+def test_no_expert_leaves_out_the_token_that_is_continued(tmp_path: Path) -> None:
+    """The capacity of a training is that of whole sequences."""
+    import torch
+
+    save_model_checkpoint(tmp_path, 1, family="moe", numbers={"capacity_factor": 0.25})
+    model = of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1)))).model
+    ids = torch.tensor([[*b"def sum(values"]])
+    for length in (2, 5):
+        torch.testing.assert_close(model(ids[:, :length]), model(ids)[:, :length])
 
 
 def test_a_sliding_window_bounds_the_context(tmp_path: Path) -> None:

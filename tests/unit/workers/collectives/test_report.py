@@ -26,9 +26,9 @@ def test_bus_bandwidth_is_that_of_nccl_tests(collective: str, factor: float) -> 
     assert speed.spread == 4.0 and collective in COLLECTIVES
 
 
-def report(slow: set[frozenset[str]], nodes: str = "abcd") -> Report:
+def report(slow: set[frozenset[str]], nodes: str = "abcd", slow_rate: float = 1e8) -> Report:
     links = [
-        Link((one, two), (nodes[one], nodes[two]), 1, 1e8 if frozenset((nodes[one], nodes[two])) in slow else 1e9)
+        Link((one, two), (nodes[one], nodes[two]), 1, slow_rate if frozenset((nodes[one], nodes[two])) in slow else 1e9)
         for one, two in combinations(range(len(nodes)), 2)
     ]
     return Report("gloo", len(nodes), tuple(nodes), (), tuple(links))
@@ -45,7 +45,14 @@ def test_a_slow_link_is_named_by_its_ends() -> None:
 def test_a_node_all_of_whose_links_are_slow_is_named_instead_of_them() -> None:
     found = report({frozenset(("d", other)) for other in "abce"}, nodes="abcde")
     assert (found.slow_nodes, found.slow_links) == (("d",), ())
-    assert found.findings() == [Finding(3, "Node d is slow: 0.1 GB/s to the others; the median link has 1 GB/s.")]
+    assert found.findings() == [Finding(3, "Node d is slow: 0.1 GB/s to the others; their median link has 1 GB/s.")]
+
+
+@pytest.mark.parametrize("nodes", ["abc", "abcd"])
+def test_a_slow_node_of_few_is_found_though_its_links_are_half_of_all_or_more(nodes: str) -> None:
+    found = report({frozenset(("c", other)) for other in nodes if other != "c"}, nodes, slow_rate=4e8)
+    assert (found.slow_nodes, found.slow_links) == (("c",), ())
+    assert found.findings() == [Finding(2, "Node c is slow: 0.4 GB/s to the others; their median link has 1 GB/s.")]
 
 
 def test_equal_links_and_too_few_of_them_are_no_finding() -> None:

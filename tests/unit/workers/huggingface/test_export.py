@@ -62,7 +62,8 @@ def test_a_tokenizer_alone_has_its_end_of_text(tmp_path: Path, published: Path) 
     save_model_checkpoint(tmp_path, 1, tokenizer=str(alone))
     made = Path(export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
     config = json.loads((made / "tokenizer_config.json").read_text())
-    assert config == {"eos_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast"}
+    inputs = {"model_input_names": ["input_ids", "attention_mask"]}
+    assert config == inputs | {"eos_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast"}
     assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == 0
 
 

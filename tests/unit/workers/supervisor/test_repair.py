@@ -364,6 +364,15 @@ async def test_other_ends_are_those_of_the_generation(failure: Failure, how: dic
     assert served.gang.ended.is_set() and served.gang.failures == [failure] and served.emitted() == []
 
 
+@pytest.mark.parametrize("first", [[], [Failure("rank_lost", 0, "killed")]], ids=["alone", "after its node's end"])
+def test_memory_that_a_check_found_wrong_is_not_used_whatever_the_root_cause_is(first: list[Failure]) -> None:
+    served = Served()
+    for failure in (*first, Failure("replica_mismatch", 1, "differs", "node-a", "Traceback")):
+        assert not served.gang.distrusted
+        served.generations.fail(failure)
+    assert served.gang.distrusted
+
+
 async def test_when_the_others_fail_since_a_worker_was_gone_it_is_the_cause() -> None:
     served = Served()
     served.apply(1, GONE)
