@@ -126,6 +126,18 @@ class AlreadyRunning(ShardyardError):
         )
 
 
+class NotStopped(ShardyardError):
+    """A control plane has the data folder, and its process cannot be seen from here."""
+
+    code = "not_stopped"
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(
+            f"A control plane has {data_dir}, and its process is not seen: it starts, or is on another machine or in another container.",
+            remedy="Repeat it when the control plane has started, or stop it where it runs. Nothing was ended.",
+        )
+
+
 class DidNotStart(ShardyardError):
     """A background control plane ended, or was not ready in time."""
 

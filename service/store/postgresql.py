@@ -25,6 +25,8 @@ _CONNECTION: Final = {
 }
 #: Settings by which the server notices within half a minute that a client has vanished, and ends its transaction.
 _KEEPALIVES: Final = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
+#: SQLSTATE of a write where only reads are allowed, such as on a standby.
+_READ_ONLY: Final = "25006"
 #: How long a statement waits for a lock, and a transaction for its next statement.
 LIMITS: Final = {"lock_timeout": "20s", "idle_in_transaction_session_timeout": "60s"}
 
@@ -45,7 +47,7 @@ def engine(url: URL, connections: int, more: int = 0, *, limited: bool = True) -
         raise InvalidDatabase(
             says, field="SHARDYARD_DATABASE_URL", remedy="pip install 'shardyard[postgres]'"
         ) from None
-    event.listen(made.sync_engine, "handle_error", _replace_what_fails_a_ping)
+    event.listen(made.sync_engine, "handle_error", _replace)
     if statement := _settings(rest, _KEEPALIVES | LIMITS if limited else _KEEPALIVES):
         event.listen(made.sync_engine, "begin", partial(_begin, statement))
     return made
@@ -63,10 +65,11 @@ def _begin(statement: str, connection: Connection) -> None:
     connection.exec_driver_sql(statement)
 
 
-def _replace_what_fails_a_ping(context: ExceptionContext) -> None:
-    """Have the pool replace a connection that fails its ping, whatever the error.
+def _replace(context: ExceptionContext) -> None:
+    """Have the pool replace a connection that fails its ping, whatever the error, and all connections if one may only read.
 
-    A task that is cancelled at an unlucky moment leaves a connection in the midst of a query, which psycopg reports as a misuse.
+    A task that is cancelled at an unlucky moment leaves a connection in the midst of a query, which psycopg reports as a misuse. After a
+    failover, connections to the server that was the primary answer pings, and its name may lead to another server by now.
     """
-    if context.is_pre_ping:
+    if context.is_pre_ping or getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True

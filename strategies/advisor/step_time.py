@@ -34,6 +34,7 @@ from typing import Final
 from ..cost.block_memory import block_bytes
 from ..cost.communication import estimated_bytes
 from ..cost.estimate import Setting, strides
+from ..cost.moved_state import disk_bytes
 from ..cost.stage_balance import busiest_rank
 from ..layout import Layout, divides_hidden
 from ..memory_options import splits_backward
@@ -274,9 +275,10 @@ def _optimizer_s(setting: Setting, hardware: Hardware) -> float:
     parts = setting.cut if setting.layout.zero else 1
     own, each = setting.decoder.chunks_held(setting.layout, parts), update_bytes(setting)
     offload = setting.memory_options.offload
-    moved, written = setting.gradients + setting.compute, (1 + setting.moments) * setting.master
+    moved = setting.gradients + setting.compute
     there = (each + moved) / hardware.host
     if offload.to == "disk":
+        written = disk_bytes(setting)
         there = (each - 2 * written + moved) / hardware.host + written * hardware.ranks_per_node / hardware.disk
     return own * ((1 - offload.optimizer) * each / hardware.memory_bandwidth + offload.optimizer * there)
 

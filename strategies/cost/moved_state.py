@@ -30,8 +30,13 @@ def on_disk(setting: Setting, own: int) -> float:
     """Values and moments. The copy that a checkpoint is written from takes 12 bytes per element beside them."""
     if setting.memory_options.offload.to != "disk":
         return 0
+    return disk_bytes(setting) * own * _share(setting)
+
+
+def disk_bytes(setting: Setting) -> int:
+    """Bytes per element on the disk: moments, and values where the device has others, or none."""
     values = setting.memory_options.offload.parameters or _has_masters(setting)
-    return (values + setting.moments) * setting.master * own * _share(setting)
+    return (values + setting.moments) * setting.master
 
 
 def notes(setting: Setting, own: int) -> tuple[str, ...]:

@@ -155,7 +155,9 @@ def advise(question: Question) -> Advice:
     """The fastest layouts. Raises `Refusal` for a spec that no layout can run."""
     fixed = question.fixed
     found = _Search(question, fixed.offload or Offload()).found()
-    return found if found.rows or fixed.offload is not None else _Search(question, Offload(optimizer=1.0)).found()
+    if found.rows or fixed.offload is not None:
+        return found
+    return replace(_Search(question, Offload(optimizer=1.0)).found(), offloaded=True)
 
 
 def candidates(question: Question, offload: Offload | None = None) -> Iterator[TrainSpec]:
@@ -226,8 +228,8 @@ class _Search:
             self._consider(bound, shape)
         rows = sorted(self._best.values(), key=lambda row: row.order)[: question.top]
         slower = counts.all - counts.fitting - counts.too_large - counts.refused.total()
-        offloaded, least = base.offload.optimizer > 0, (counts.least, counts.least_on_host)
-        return Advice(tuple(rows), axes, counts.all, counts.refused, counts.too_large, slower, offloaded, *least)
+        least = counts.least, counts.least_on_host
+        return Advice(tuple(rows), axes, counts.all, counts.refused, counts.too_large, slower, False, *least)
 
     def _ordered(self, axes: Axes) -> list[tuple[float, Shape]]:
         """All shapes by the lower bound of their time. Those whose ranks compute the same have the same one."""

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 import yaml
@@ -176,10 +176,14 @@ def _cells(row: AdvisedLayout) -> tuple[str, ...]:
     return (
         row.layout,
         f"{row.microbatches} × {row.micro_batch}",
-        row.train["recompute"],
+        _recompute(row.train["recompute"]),
         *map(_time, times),
         size(row.needed_bytes) or "",
     )
+
+
+def _recompute(given: str | dict[str, Any]) -> str:
+    return given if isinstance(given, str) else f"{given['mode']}, every {given.get('every', 1)}"
 
 
 def _show_fastest(screen: Screen, row: AdvisedLayout) -> None:

@@ -17,7 +17,7 @@ from ....service.settings import Settings
 from ... import pidfile
 from ...access_token import sign_in_link
 from ...client import Client
-from ...errors import AlreadyRunning, DidNotStart
+from ...errors import AlreadyRunning, DidNotStart, NotStopped
 from ..options import Json
 from ..run_lock import RunLock
 from ..terminal.screen import Screen
@@ -62,7 +62,7 @@ def down(
     yes: Annotated[bool, typer.Option("--yes", "-y", "--force", help="Stop even if jobs are active.")] = False,
 ) -> None:
     """Stop the control plane, and the Ray head that it started with everything on it."""
-    from ...daemon.control_plane import active_jobs, end_ray, has_ray
+    from ...daemon.control_plane import active_jobs, has_ray
 
     screen = Screen()
     settings = Settings()
@@ -71,7 +71,9 @@ def down(
         _confirm(screen, active)
     found = pidfile.read(settings.data_dir)
     stopped = found is not None and _stop(found)
-    ended = end_ray(settings)
+    ended = _end_ray(settings)
+    if ended is None and not stopped:
+        raise NotStopped(settings.data_dir)
     if stopped or ended:
         screen.out.print(
             "Stopped." + (f" {active} active jobs continue after the next: shardyard up" if active else "")
@@ -252,14 +254,15 @@ def _ends(found: pidfile.Control, seconds: float) -> bool:
     return found.process is None
 
 
-def _end_ray(settings: Settings) -> None:
-    """End the embedded Ray head, unless another control plane has it by now."""
+def _end_ray(settings: Settings) -> bool | None:
+    """End the embedded Ray head, unless another control plane has it. Returns whether there was one; None if another one has it."""
     from ...daemon.control_plane import end_ray
 
+    if not settings.data_dir.is_dir():
+        return False
     lock = pidfile.Lock(settings.data_dir)
     try:
-        if lock.take():
-            end_ray(settings)
+        return end_ray(settings) if lock.take() else None
     finally:
         lock.release()
 

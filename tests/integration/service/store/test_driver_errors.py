@@ -190,6 +190,11 @@ async def test_postgresql_that_may_only_be_read(migrated: Any, postgres: Postgre
         await refused(store, DatabaseReadOnly, write)
         await read(store)
         assert isinstance(store.unwritable, DatabaseReadOnly)
+        # As after a failover, where older connections are to the server that was the primary.
+        _execute(postgres, f"ALTER DATABASE {migrated.database} RESET default_transaction_read_only")
+        await refused(store, DatabaseReadOnly, write)
+        await write(store)
+        assert store.unwritable is None
 
 
 async def test_a_connection_that_breaks(migrated: Any, postgres: Postgres) -> None:

@@ -200,6 +200,13 @@ def test_offloaded_state_moves_over_the_link_to_the_host() -> None:
     assert there == pytest.approx(here / 30 * 36 * 100)
     on_disk = timed({"data": 8}, replace(hardware, disk=8e9), offload={"optimizer": 1, "to": "disk"}).optimizer
     assert on_disk == pytest.approx(here / 30 * (12 * 100 + 12 * 1000)), "the ranks of a node share its disk"
+    whole = timed({"data": 8, "zero": 3}, hardware).optimizer
+    moments = timed(
+        {"data": 8, "zero": 3}, replace(hardware, disk=8e9), offload={"optimizer": 1, "to": "disk"}
+    ).optimizer
+    assert moments == pytest.approx(whole / 30 * (20 * 100 + 8 * 1000)), (
+        "where the values are the device's, 8 bytes per element"
+    )
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])

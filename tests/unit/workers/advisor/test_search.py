@@ -286,6 +286,12 @@ def test_offload_is_for_what_fits_only_with_it() -> None:
     assert not advise(Question(spec, architecture, gpus("A100 40GB", 8), 8, 1)).offloaded
 
 
+def test_offload_that_the_spec_names_is_not_what_alone_fits() -> None:
+    spec, architecture = small({"preset": "124M"}, offload={"optimizer": 0.5}, layout={"auto": {"world": 4}})
+    found = advise(Question(spec, architecture, gpus("H100", 4), 4))
+    assert found.rows and not found.offloaded
+
+
 def test_ranks_on_cpus_share_the_memory_of_their_node() -> None:
     spec, architecture = small({"preset": "124M"}, precision="fp32")
     roomy = of_cpus(2, 64 * 2**30, 4, Given())

@@ -138,6 +138,19 @@ def test_down_asks_if_it_cannot_count_the_active_jobs(folder: Path, capsys: pyte
     assert not head.file.exists()
 
 
+def test_down_ends_no_ray_of_a_control_plane_that_it_does_not_see(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that starts, or is in another container: it has the lock, and its process is not here."""
+    folder.mkdir()
+    head = Head(folder)
+    head._write(Record(folder=str(folder / "ray"), boot="another"))
+    with released(pidfile.Lock(folder)) as another:
+        assert another.take()
+        assert run(["down", "--yes"]) == 1 and "(not_stopped)" in capsys.readouterr().err
+    assert head.file.exists()
+
+
 @contextmanager
 def released(lock: pidfile.Lock) -> Iterator[pidfile.Lock]:
     try:

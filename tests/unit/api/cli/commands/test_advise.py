@@ -64,6 +64,9 @@ def test_the_lines_select_the_row_in_the_spec(
         chosen.check()
         assert row["train"].get("offload") == offload and chosen.offload == Offload()
         assert recompute in (None, row["train"]["recompute"])
+    assert run(["advise", spec, "--world", "4"]) == 0
+    printed = capsys.readouterr().out
+    assert ("full, every 2" in printed) is (recompute is not None) and "Nothing fits without offload" not in printed
 
 
 def test_json_has_all_of_it(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
