@@ -98,7 +98,7 @@ async def create(
     store: Store, settings: Settings, spec: AnySpec, request: Request, files: SpecFiles | None = None
 ) -> tuple[Job, bool]:
     """As `submit`, for a key that no job has, or that another request has used in the meantime."""
-    row, warnings = await _checked(store, settings, spec, files or SpecFiles())
+    row, warnings = await row_of(store, settings, spec, files or SpecFiles())
     row |= request.columns() | {"parent": job_in(row["resume"]) if row["resume"] else None}
     async with store.write() as tx:
         if request.guard is not None:
@@ -140,15 +140,10 @@ def _resume_field(row: dict[str, Any]) -> str:
     return "train.resume_from" if "train" in row["spec"] else "resume_from"
 
 
-async def row_of(store: Store, settings: Settings, spec: AnySpec, files: SpecFiles) -> dict[str, Any]:
-    """The row of a checked spec, which is not stored yet. Raises what `submit` raises for the spec."""
-    return (await _checked(store, settings, spec, files))[0]
-
-
-async def _checked(
+async def row_of(
     store: Store, settings: Settings, spec: AnySpec, files: SpecFiles
 ) -> tuple[dict[str, Any], list[FieldError]]:
-    """As `row_of`, with warnings that the spec alone does not show."""
+    """The row of a checked spec, which is not stored yet, and warnings. Raises what `submit` raises for the spec."""
     if isinstance(spec, CommandSpec):
         return await command_job.new_row(store, settings, spec, files), []
     new = await new_row(store, settings, spec, files)

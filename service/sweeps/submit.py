@@ -41,7 +41,7 @@ async def submit(
         if known is not None:
             return await _replayed(store, known["id"], known["body_hash"] == digest), False
     rungs = _rungs(first, request.sweep)
-    row = await submitting.row_of(store, settings, first, files or SpecFiles())
+    row, _ = await submitting.row_of(store, settings, first, files or SpecFiles())
     if rungs and "train" in row["spec"]:
         _refuse_passed(rungs[0], row["resume"])
     now, count = time.time(), request.sweep.number_of_trials

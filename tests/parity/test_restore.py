@@ -209,7 +209,7 @@ def test_a_corrupt_one_that_was_named_is_refused(root: Path, make_spec: Make) ->
 def test_another_model_is_refused(root: Path, make_spec: Make) -> None:
     train(make_spec({}, steps=1, checkpoint={}), root, "small")
     other = {"family": "llama", "preset": "nano", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "hidden": 64}
-    with pytest.raises(RuntimeError, match="another model"):
+    with pytest.raises(RuntimeError, match="its weights do not fit"):
         train(make_spec({}, model=other), root, "other", resume=root / "checkpoints" / "small" / "step-00000001")
 
 

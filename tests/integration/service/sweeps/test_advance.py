@@ -394,7 +394,7 @@ async def test_a_sweep_whose_source_is_deleted_while_it_is_checked_is_refused(
     source = await job_submitting.cancel(store, (await submit()).id, "tester")
     save_checkpoint(Path(settings.storage) / source.id, 2)
 
-    async def deleted_meanwhile(*given: Any) -> dict[str, Any]:
+    async def deleted_meanwhile(*given: Any) -> Any:
         made = await row_of(*given)
         await delete(store, source.id, "tester")
         return made

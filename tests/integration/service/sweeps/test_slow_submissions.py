@@ -55,7 +55,7 @@ async def test_a_dispatcher_that_lost_the_lease_within_a_submission_leaves_no_jo
 ) -> None:
     sweep, row_of = await submit_sweep(store, settings, SWEEP), job_submitting.row_of
 
-    async def overtaken(*given: Any) -> dict[str, Any]:
+    async def overtaken(*given: Any) -> Any:
         """Its successor takes the lease during the check, and cancels the sweep."""
         made = await row_of(*given)
         await cancel(store, sweep.id)
@@ -78,7 +78,7 @@ async def test_a_sweep_that_is_cancelled_within_a_submission_leaves_no_job_of_it
     part = {"parameters": {"train.seed": {"min": 1, "max": 8}}, "search": "grid", "parallel": 8}
     sweep, row_of, checked = await submit_sweep(store, settings, part), job_submitting.row_of, []
 
-    async def cancelled(*given: Any) -> dict[str, Any]:
+    async def cancelled(*given: Any) -> Any:
         checked.append(await row_of(*given))
         if len(checked) == 2:
             assert (await cancel(store, sweep.id)).state == "cancelling"
