@@ -3,11 +3,9 @@
 That is slow for large models and long texts, and meant to show what a training has learned; to serve a model, export it.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -20,13 +18,14 @@ from .checkpoint.manifest import read
 from .checkpoint.reader import load_into
 from .checkpoint.verify import verify
 from .data.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
-from .huggingface.export import ORIGIN, trained_as
+from .huggingface.export import origin, trained_as
 from .huggingface.import_weights import Pretrained
 from .models.hf_config import architecture_of
 from .models.presets import Architecture
 from .models.registry import make
 from .spec import DataSpec
 from .storage.folder import Folder
+from .storage.open_folder import folder_at
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def of_export(folder: Path, tokenizer: str | None = None) -> Writer:
 
     Raises `Refusal`, and `DataError` for the tokenizer.
     """
-    arch, trained = architecture_of(folder), _trained(folder)
+    arch, trained = architecture_of(folder), origin(folder_at(str(folder))).get("trained", {})
     packed, digest = trained.get("documents") == "packed", None if tokenizer else trained.get("tokenizer")
     found = _tokenizer(tokenizer or _own_tokenizer(folder, arch), arch, packed, digest)
     model = _empty(arch)
@@ -114,15 +113,6 @@ def of_export(folder: Path, tokenizer: str | None = None) -> Writer:
     for name, value in model.named_parameters():
         value.copy_(values(name, value.shape, (0,) * value.dim(), value.shape))
     return Writer(model, found, _context(arch, trained.get("seq_len") or arch.max_seq_len), packed)
-
-
-def _trained(folder: Path) -> dict[str, Any]:
-    """How the model of an export was trained; empty for folders of others, and of earlier versions."""
-    try:
-        found = json.loads((folder / ORIGIN).read_bytes()).get("trained")
-    except (OSError, ValueError, AttributeError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _own_tokenizer(folder: Path, arch: Architecture) -> str:

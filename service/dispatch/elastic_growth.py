@@ -141,7 +141,7 @@ def _size(row: RowMapping, machines: Sequence[Machine], held: Mapping[str, int],
 
 
 def _holds(row: RowMapping, ranks: int, ranks_per_core: int) -> Counter[str]:
-    """Device → what so many ranks of the job take of it. Cores beside GPUs count as ranks on CPUs, as in `reserved`."""
+    """Devices that this number of the job's ranks takes, by kind. Cores beside GPUs count as ranks on CPUs, as in `reserved`."""
     beside = queued_job.wants(row["spec"])["cpus"] if row["device"] == "cuda" else 0.0
     return Counter({row["device"]: ranks}) + Counter(cpu=ceil(ranks * beside * ranks_per_core))
 

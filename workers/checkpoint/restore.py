@@ -72,18 +72,18 @@ def restore(
     skipped: list[tuple[Folder, Skipped]] = []
     retries, read_retries = _Retries(warn, beat), partial(_Retries, _once(warn), beat)
     load = partial(_load_together, shards, accept, read_retries, beat)
-    chosen: list[Folder] = []
+    tried: list[Folder] = []
 
     def newest() -> Restored | None:
         own = _own(root, skipped, retries)
-        chosen.extend([] if own is None else [own.path])
+        tried.extend([] if own is None else [own.path])
         return load(own)
 
     try:
         found = listed_again(newest, BACKOFF_S, beat)  # on all ranks alike, as its outcome is
     except BaseException:
-        if chosen:
-            _report(skipped, f"{chosen[-1]} was chosen in its place", warn)
+        if tried:
+            _report(skipped, f"{tried[-1]} was chosen in its place", warn)
         raise
     _report(skipped, f"training continues from {found.path if found else resume or 'the start'}", warn)
     return found if found is not None or resume is None else load(_resumed(root, resume, retries))

@@ -36,7 +36,7 @@ Source = tuple[Folder, Manifest]
 
 CONFIG = "config.json"
 #: Has the digest of the checkpoint of which the export was made, how it was trained, and why its tokenizer is missing, if it is.
-ORIGIN = "shardyard.json"
+_ORIGIN = "shardyard.json"
 
 #: Files beside a published tokenizer.json that a chat model needs.
 _COMPANIONS = ("chat_template.jinja", "chat_template.json", "special_tokens_map.json", "added_tokens.json")
@@ -97,7 +97,7 @@ def export(
         trained = trained_as(manifest.training)
         _write_rest(partial, arch, DTYPES[dtype], tokenizer, END_BYTE if trained["tokenizer"] == ENDING_BYTES else None)
         why = {} if missing is None else {"tokenizer_missing": missing}
-        _write_json(partial / ORIGIN, {"checkpoint": manifest.sha256, "trained": trained} | why)
+        _write_json(partial / _ORIGIN, {"checkpoint": manifest.sha256, "trained": trained} | why)
         size = 0
         for file in partial.glob("*.safetensors"):
             shutil.copymode(partial / CONFIG, file)  # safetensors lets only the owner read
@@ -111,13 +111,13 @@ def exported(out: Folder, dtype: str) -> Exported | None:
         return None
     sizes = {name: size for name, size in out.files().items() if name.endswith(".safetensors")}
     content = sum(size - _header_bytes(out, name) for name, size in sizes.items())
-    missing = _origin(out).get("tokenizer_missing")
+    missing = origin(out).get("tokenizer_missing")
     return Exported(str(out), len(sizes), content // DTYPES[dtype].itemsize, sum(sizes.values()), missing)
 
 
 def checkpoint_of(out: Folder) -> str | None:
     """The digest of the checkpoint of which an export was made; None if it does not say, as those of earlier versions. Raises OSError."""
-    found = _origin(out)
+    found = origin(out)
     return str(found["checkpoint"]) if "checkpoint" in found else None
 
 
@@ -126,9 +126,9 @@ def has_tokenizer(manifest: Manifest) -> bool:
     return _tokenizer_of(manifest.training)[1] is None
 
 
-def _origin(out: Folder) -> dict[str, Any]:
+def origin(out: Folder) -> dict[str, Any]:
     """What an export says of itself; empty for those of earlier versions."""
-    found: dict[str, Any] = json.loads(out.read(ORIGIN)) if out.has(ORIGIN) else {}
+    found: dict[str, Any] = json.loads(out.read(_ORIGIN)) if out.has(_ORIGIN) else {}
     return found
 
 
@@ -261,9 +261,8 @@ def _tokenizer_of(training: Mapping[str, Any]) -> tuple[FileTokenizer | None, st
 def _copy_tokenizer(folder: Path, tokenizer: FileTokenizer) -> list[int]:
     """Copy a tokenizer.json with what belongs to it, such as a chat template; returns the ids that end a text or a chat's turn."""
     shutil.copyfile(tokenizer.file, folder / "tokenizer.json")
-    own: dict[str, Any] = {
-        "model_input_names": ["input_ids", "attention_mask"]
-    }  # else transformers 4 adds token_type_ids
+    # Transformers 4 adds token_type_ids to inputs that are not named.
+    own: dict[str, Any] = {"model_input_names": ["input_ids", "attention_mask"]}
     own |= {} if tokenizer.end_name is None else {"eos_token": tokenizer.end_name}
     config = own | _copy_companions(folder, tokenizer.file) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     _write_json(folder / "tokenizer_config.json", config)

@@ -10,15 +10,13 @@ import socket
 from collections.abc import Callable, Collection, Sequence
 
 from ..checkpoint import from_snapshot
-from ..checkpoint.commit import commit
-from ..checkpoint.manifest import MANIFEST, File, Manifest
-from ..checkpoint.retention import folder, is_full, make_room
+from ..checkpoint.manifest import File, Manifest
+from ..checkpoint.retention import folder
 from ..messages.rendezvous import SnapshotHandle
 from ..snapshot import shared_memory
 from ..snapshot.header import SnapshotHeader, StoredSlice, segment_of
 from ..snapshot.header import read as read_header
 from ..snapshot.replication import Chunk, Give, ReplicaStore, Replicator, Stale, send
-from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
 from .host import node_id
 
@@ -88,15 +86,15 @@ class SnapshotStore:
         """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""
         fd = segment_of(self._held(rank), step)
         assert fd is not None, "write_out was called for a step that snapshot_header does not list"
-        return await asyncio.to_thread(_write, folder_at(where), step, name, fd, wanted)
+        return await asyncio.to_thread(from_snapshot.write, folder_at(where), step, name, fd, wanted)
 
     async def discard(self, where: str, step: int, names: Sequence[str]) -> None:
         """Remove files that were written for the checkpoint of `step`, which is not made."""
-        await asyncio.to_thread(_remove, folder(folder_at(where), step), names)
+        await asyncio.to_thread(from_snapshot.remove, folder(folder_at(where), step), names)
 
     async def commit(self, where: str, keep: int, manifest: Manifest) -> tuple[str, tuple[int, ...] | None]:
         """Make a checkpoint of the files that all ranks have written; returns its address, and the steps of all checkpoints."""
-        kept = await asyncio.to_thread(_commit, folder_at(where), keep, manifest)
+        kept = await asyncio.to_thread(from_snapshot.publish, folder_at(where), keep, manifest)
         return str(folder(folder_at(where), manifest.step)), kept
 
     async def send(self, rank: int, step: int, give: Give) -> None:
@@ -117,48 +115,6 @@ class SnapshotStore:
     def drop_replicas_except(self, ranks: Collection[int]) -> None:
         """Free the replicas of all ranks but these."""
         self.replicas.drop_except(ranks)
-
-
-def _write(root: Folder, step: int, name: str, fd: int, wanted: Sequence[StoredSlice]) -> File:
-    """Write a rank's file. On a full disk, first make room: the gang is dead, so that what its saves have left is written by no rank."""
-    path = folder(root, step)
-    try:
-        return from_snapshot.write_file(path, name, fd, wanted)
-    except OSError as error:
-        _remove(path, [name])
-        if not is_full(error):
-            raise
-    make_room(root, step, _edition(name))
-    return from_snapshot.write_file(path, name, fd, wanted)
-
-
-def _commit(root: Folder, keep: int, manifest: Manifest) -> tuple[int, ...] | None:
-    """Write the manifest, with room as above. If there is none, remove the ranks' files, too, unless the manifest may be there."""
-    try:
-        return commit(root, keep, manifest)[1]
-    except OSError as error:
-        if not is_full(error):
-            raise
-    path = folder(root, manifest.step)
-    make_room(root, manifest.step, _edition(next(iter(manifest.files), "")))
-    try:
-        return commit(root, keep, manifest)[1]
-    except OSError:
-        with contextlib.suppress(OSError):
-            if not path.has(MANIFEST):
-                _remove(path, [*manifest.files])
-        raise
-
-
-def _edition(name: str) -> str:
-    """The mark of a run in the name of a rank's file."""
-    return name.removesuffix(".safetensors").rpartition("-")[2]
-
-
-def _remove(path: Folder, names: Sequence[str]) -> None:
-    for name in names:
-        with contextlib.suppress(OSError):
-            path.remove(name)
 
 
 def _adopt(handle: SnapshotHandle | None) -> list[int]:

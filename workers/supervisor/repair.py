@@ -245,7 +245,6 @@ class Generations:
         root = gang.root_cause
         if not gang.budget.allows(gang.is_repairable(root), gang.merger.newest_step):
             return False
-        gang.distrusted = gang.distrusted or root.cause in NOT_FROM_MEMORY
         gang.repair = Repair(root.cause, root.rank, began=time.time())
         gang.emit_root_cause(root)
         gang.merger.emit_state("recovering", root.cause, root.text())

@@ -13,6 +13,7 @@ from shardyard.service.errors import (
 from shardyard.service.jobs import preview, resume
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.model_errors import CheckpointStorageFailed
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import events
@@ -46,12 +47,19 @@ async def test_resuming_finds_the_newest_complete_checkpoint(
         assert row is not None and row["resume"] == newest
 
 
-async def test_a_preview_says_that_the_precision_changes(
-    store: Store, settings: Settings, spec: Spec, submit: Submit
-) -> None:
+async def saved_far_away(store: Store, submit: Submit) -> Job:
+    """A job named "source", with a checkpoint whose files are not seen from here."""
     source = await submit(name="source")
     async with store.write() as tx:
         await job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
+    return source
+
+
+async def test_a_preview_says_that_the_precision_changes(
+    store: Store, settings: Settings, spec: Spec, submit: Submit
+) -> None:
+    source = await saved_far_away(store, submit)
+    async with store.write() as tx:
         plan = {"attempt": 1, "kind": "plan", "ts": 1.0, "actor": "x", "data": {"precision": "fp32"}}
         await events.append(tx, source.id, [plan])
     path = f"/far/away/{source.id}/step-00000020"
@@ -67,9 +75,7 @@ async def test_a_preview_says_that_the_precision_changes(
 async def test_a_job_that_cannot_go_on_in_another_ones_data_is_refused(
     store: Store, settings: Settings, spec: Spec, submit: Submit
 ) -> None:
-    source = await submit(name="source")
-    async with store.write() as tx:
-        await job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
+    await saved_far_away(store, submit)
     with pytest.raises(ResumeMismatch) as refused:
         await submit(resume_from="source", data={"seq_len": 128})
     assert refused.value.field == "train.data.seq_len"
@@ -81,9 +87,7 @@ async def test_a_job_that_cannot_go_on_in_another_ones_data_is_refused(
 async def test_a_job_with_another_model_or_optimizer_than_the_checkpoint_is_refused(
     store: Store, settings: Settings, spec: Spec, submit: Submit
 ) -> None:
-    source = await submit(name="source")
-    async with store.write() as tx:
-        await job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
+    await saved_far_away(store, submit)
     others: list[tuple[str, dict[str, Any]]] = [
         ("train.optimizer.name", {"optimizer": {"name": "sgd"}}),
         ("train.model.layers", {"model": {"layers": 6}}),
