@@ -39,7 +39,8 @@ def _asks_advisor(values: Mapping[str, Any]) -> bool:
     """Whether values of a spec ask the layout advisor for a layout."""
     layout = values.get("train.layout")
     whole = layout == "auto" or (isinstance(layout, dict) and layout.get("auto") is not None)
-    return whole or any(path.split(".")[:3] == ["train", "layout", "auto"] for path in values)
+    part = values.get("train.layout.auto") is not None  # null keeps the present layout
+    return whole or part or any(path.startswith("train.layout.auto.") for path in values)
 
 
 def _copied(job: Job, submitted: SubmittedSpec, *, asks: bool) -> GivenSpec:
@@ -53,22 +54,25 @@ def _copied(job: Job, submitted: SubmittedSpec, *, asks: bool) -> GivenSpec:
         document = read_text(SpecText(submitted.format, submitted.text))
         text = submitted.text if submitted.format == "yaml" else None
     if asks and job.layout_choice is not None:
-        document = _as_asked(document)
+        document = _as_asked(document, job)
     elif submitted.layout_changed or job.layout_choice is not None:
         document = with_present_layout(document, _read(job))
     return GivenSpec(_beginning(_as_ranges(document), job, submitted.resume), text)
 
 
-def _as_asked(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the layout that asked the layout advisor, and without what it chose."""
+def _as_asked(document: dict[str, Any], job: Job) -> dict[str, Any]:
+    """The document with the layout that asked the layout advisor, and without what it chose for the job."""
     train = document["train"]
-    layout = train["layout"]
+    layout = train.get("layout")
     if layout == "auto":
         return {**document, "train": {**train, "layout": {"auto": {}}}}
-    if layout["auto"].get("step_s") is None:
+    auto = layout.get("auto") if isinstance(layout, dict) else None
+    if auto is not None and auto.get("step_s") is None:
         return document
+    # The document has what was chosen: it is the job's spec, or the text of a retry.
     left = {key: value for key, value in train.items() if key not in ("recompute", "offload")}
-    return {**document, "train": {**left, "layout": {"auto": {"world": layout["auto"].get("world")}}}}
+    world = job.spec["train"]["layout"]["auto"].get("world")
+    return {**document, "train": {**left, "layout": {"auto": {"world": world}}}}
 
 
 def _as_ranges(document: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""Values that are set in a spec, each at the path of a key. Those of a command line, as `train.steps=20`, are read as YAML."""
+"""Values that are set in a spec, each at the path of a key. Those of a command line, as `train.steps=20`, are read as YAML.
+
+An archive holds one version of the code: a spec that gets its code from another place loses it, and the client uploads the new code.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..service.errors import ShardyardError
 from ..service.sweep_spec import takes_text, with_values
@@ -12,6 +15,9 @@ from . import spec_file
 from .errors import InvalidParameter
 from .spec_document import parse
 from .spec_file import GivenSpec
+
+#: Keys of `code` that name its place.
+_PLACE: Final = ("dir", "git", "ref")
 
 
 def with_overrides(given: GivenSpec, overrides: Sequence[str]) -> GivenSpec:
@@ -56,11 +62,32 @@ def _read(path: str, value: str) -> Any:
 
 
 def placed(document: Any, values: Mapping[str, Any]) -> Any:
-    """A copy of a spec with these values at their paths. Raises InvalidParameter for one that has no place in the spec."""
+    """A copy of a spec with these values at their paths, without the archive of its code if they name another place of the code.
+
+    Raises InvalidParameter for a value that has no place in the spec.
+    """
     for path, value in values.items():
         try:
             document = with_values(document, {path: value})
         except (Refusal, TypeError, ValueError):
             remedy = "Name a key by its path, as in train.data.seq_len=64 or command[2]=--fast."
             raise InvalidParameter(f"The spec has no place for {path[:200]!r}.", field=path, remedy=remedy) from None
-    return document
+    moved = any(f"code.{key}" in values for key in _PLACE) and values.keys().isdisjoint(("code", "code.archive"))
+    return _without_archive(document) if moved else document
+
+
+def without_old_archive(edited: GivenSpec, draft: GivenSpec) -> GivenSpec:
+    """The spec that a user has made of a draft, without the archive of the draft's code if it names another place of the code."""
+    before, after = _code(spec_file.absolute(draft.document, Path.cwd())), _code(edited.document)
+    moved = after.get("archive") == before.get("archive") and any(before.get(key) != after.get(key) for key in _PLACE)
+    return replace(edited, document=_without_archive(edited.document)) if moved else edited
+
+
+def _without_archive(document: Any) -> Any:
+    code = {key: value for key, value in _code(document).items() if key != "archive"}
+    return {**document, "code": code} if code else document
+
+
+def _code(document: Any) -> dict[str, Any]:
+    code = document.get("code") if isinstance(document, dict) else None
+    return code if isinstance(code, dict) else {}

@@ -8,6 +8,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,11 @@ _OURS: Final = (
     ),
     *("shardyard.db", "shardyard.db-wal", "shardyard.db-shm", "checkpoints", "cache", "ray"),
 )
+#: Those whose content lets its reader in, and how to replace it.
+_SECRETS: Final = {
+    "token": "shardyard token --rotate",
+    "secrets.key": "see docs/how-to/secrets.md#replace-the-key",
+}
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -58,6 +64,8 @@ def make_private(folder: Path) -> None:
             raise _refusal(folder, facts)
         if facts.st_mode & _OTHERS:
             log.warning("%s was open to other users (%04o): now 0700.", folder, stat.S_IMODE(facts.st_mode))
+            for name in filter(partial(_is_readable_by_others, folder), _SECRETS):
+                log.warning("Other users may have read %s. Replace what is in it: %s", folder / name, _SECRETS[name])
         close_to_others(folder / name for name in _OURS)
     finally:
         os.close(handle)
@@ -75,6 +83,14 @@ def close_to_others(paths: Iterable[Path]) -> None:
                 _close(handle)
         finally:
             os.close(handle)
+
+
+def _is_readable_by_others(folder: Path, name: str) -> bool:
+    try:
+        mode = (folder / name).lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 def _close(handle: int) -> bool:

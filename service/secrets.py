@@ -50,7 +50,8 @@ async def sealed(tx: AsyncConnection, uses: Sequence[SecretUse]) -> dict[str, by
             raise UnknownSecret(f"There is no secret {use.name}.", field=f"secrets[{number}]", remedy=remedy)
     if sum(len(found[use.name]) for use in uses) > MOST_OF_A_JOB:
         remedy = "Name fewer, or keep large files on shared storage."
-        raise InvalidSpec("The secrets of a job have 70,000 bytes at most.", field="secrets", remedy=remedy)
+        message = f"The secrets of a job have {MOST_OF_A_JOB:,} bytes at most, encrypted: about 70,000 of text."
+        raise InvalidSpec(message, field="secrets", remedy=remedy)
     return found
 
 

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -13,6 +13,9 @@ from .ids import CLUSTER
 from .policies.cordon import Limits
 from .policies.limits import ArtifactLimits, Rules
 from .policies.retry import Backoff
+
+#: Settings with a default that a blank does not replace: it would mean the current folder, and as the host all interfaces.
+_NEVER_BLANK: Final = frozenset({"data_dir", "database_url", "storage", "cache", "host"})
 
 
 def _database(data: dict[str, Any]) -> SecretStr:
@@ -180,7 +183,8 @@ class Settings(BaseSettings):
     reshard_s: float = Field(
         600.0,
         gt=0,
-        description="Time that a gang has to save and stop before its job is paused, or continues with another layout.",
+        description="Least time that a gang has to save and stop before its job is paused, or continues with another layout. "
+        "It has three times as long as the newest save took, if that is more.",
     )
 
     artifact_file_bytes: int = Field(
@@ -261,8 +265,8 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _unset_where_empty(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Without what is blank and optional, as files of variables write what is not set."""
-        optional = {name for name, one in cls.model_fields.items() if one.default is None}
+        """Without what is blank, where that is no choice, as files of variables write what is not set."""
+        optional = {name for name, one in cls.model_fields.items() if one.default is None} | _NEVER_BLANK
         blank = {name for name, value in given.items() if isinstance(value, str) and not value.strip()}
         return {name: value for name, value in given.items() if name not in blank & optional}
 

@@ -179,6 +179,16 @@ def parameters(modules: Sequence[nn.Module], mesh: Mesh) -> list[Parameter]:
     return list(found.values())
 
 
+def frozen_names(modules: Sequence[nn.Module]) -> set[str]:
+    """The names of the parameters without gradients, as param shards would have them if they were trained; of tied ones all names."""
+    return {
+        ties(module)[own].name if own in ties(module) else own
+        for module in modules
+        for own, value in module.named_parameters(remove_duplicate=False)
+        if not value.requires_grad
+    }
+
+
 def ties(part: nn.Module) -> dict[str, Tie]:
     """Names in `part` of weights that other pipeline stages hold too → who holds them. Set by `note_ties`, when the model is split."""
     found: dict[str, Tie] = part.__dict__.get("stage_ties", {})

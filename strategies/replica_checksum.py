@@ -80,19 +80,19 @@ def find_mismatch(slices: Sequence[ReplicatedSlice], mesh: Mesh) -> ReplicaMisma
     odd = torch.zeros(len(slices), dtype=torch.bool, device=mesh.device)
     for axis in sorted({axis for r in slices for axis in r.axes}):
         here = torch.tensor([axis in r.axes for r in slices], device=mesh.device)
-        odd[here] |= _differs(sums[here], mesh.group(axis))
+        odd[here] |= differs(sums[here], mesh.group(axis))
     somewhere = odd.any().to(torch.int64).reshape(1)
     wait_on(lambda: dist.all_reduce(somewhere, dist.ReduceOp.MAX), "all_reduce")
     if not somewhere.item():
         return None
-    mine = {r.place: int(one) for r, one, differs in zip(slices, sums.tolist(), odd.tolist(), strict=True) if differs}
+    mine = {r.place: int(one) for r, one, is_odd in zip(slices, sums.tolist(), odd.tolist(), strict=True) if is_odd}
     everyone: list[dict[Place, int]] = [{}] * dist.get_world_size()
     wait_on(lambda: dist.all_gather_object(everyone, mine), "all_gather")
     return named(everyone)
 
 
-def _differs(sums: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """For each of `sums` whether it differs within `group`: the largest is not the smallest."""
+def differs(sums: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """For each of `sums` whether it differs within `group`: the largest is not the smallest. Collective over the group."""
     extremes = torch.stack([sums, ~sums])  # ~x = −x − 1 reverses the order, and never overflows
     wait_on(lambda: dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group), "all_reduce", group)
     return extremes[0] != ~extremes[1]

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -124,7 +124,12 @@ def files(folder: Path, patterns: list[str]) -> list[str]:
 
 
 def _kept(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
-    return (name for name in _listed(folder, ignored) if not _matches(ignored, name))
+    return (name for name in _listed(folder, ignored) if not _is_left_out(folder, name, ignored))
+
+
+def _is_left_out(folder: Path, name: str, ignored: GitIgnoreSpec) -> bool:
+    """Whether `code.ignore` leaves a file out, or a link: also by a pattern of folders, which git matches with no link."""
+    return _matches(ignored, name) or (_matches(ignored, f"{name}/") and (folder / name).is_symlink())
 
 
 def _check_named(document: Mapping[str, Any], found: list[str]) -> None:
@@ -186,7 +191,7 @@ def _walked(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
         if ".gitignore" in names:
             lines += (Path(root) / ".gitignore").read_text(errors="replace").splitlines()
         if lines:
-            specs[here] = GitIgnoreSpec.from_lines(lines)
+            specs[here] = _as_git_reads(lines)
         links = [name for name in folders if (Path(root) / name).is_symlink()]
         folders[:] = [
             name
@@ -196,6 +201,15 @@ def _walked(folder: Path, ignored: GitIgnoreSpec) -> Iterator[str]:
             and not _matches(ignored, path)
         ]
         yield from (path for name in (*names, *links) if not _is_ignored(path := _joined(here, name), specs))
+
+
+def _as_git_reads(lines: list[str]) -> GitIgnoreSpec:
+    """The patterns of a `.gitignore` file. git disregards a line that is none, such as `!` alone."""
+    patterns: list[Any] = []
+    for line in lines:
+        with suppress(ValueError):
+            patterns += GitIgnoreSpec.from_lines([line]).patterns
+    return GitIgnoreSpec(patterns)
 
 
 def _is_ignored(path: str, specs: Mapping[str, GitIgnoreSpec]) -> bool:
@@ -227,7 +241,7 @@ def _commit(folder: Path, ignored: GitIgnoreSpec) -> tuple[str | None, str | Non
         return None, None
     diff = ("-c", "color.ui=false", "diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative", "HEAD")
     names = (_git(folder, *diff, "--name-only", "-z") or b"").split(b"\0")
-    left = [name for one in names if _matches(ignored, name := os.fsdecode(one))]
+    left = [name for one in names if _is_left_out(folder, name := os.fsdecode(one), ignored)]
     if sum(map(len, left)) > _MOST_ARGUMENTS:
         return head.decode().strip(), None
     changed = _git(folder, *diff, "--", ".", *(f":(exclude,literal){name}" for name in left))

@@ -38,8 +38,16 @@ _BODY_S: Final = 30.0
 _LEAST_BYTES: Final = 32 << 10
 #: Without data for this long, a stream's connection counts as lost; the server sends a heartbeat every 10 s.
 STREAM_TIMEOUT = httpx2.Timeout(10.0, read=30.0)
+#: A stream of events holds a connection until it ends, and a client may follow any number of jobs. 20: httpx2's own.
+_LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 #: Variables that say how to connect.
 _CONNECTION: Final = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+#: Of a body that did not reach the control plane. The largest one is a part of code, of 4 MiB and some bytes.
+_TOO_LARGE: Final = FieldError(
+    message="A proxy in front of the control plane does not admit a body of this size.",
+    remedy="Let the proxy admit bodies of 5 MiB, in nginx with: client_max_body_size 5m;",
+)
 
 
 class ApiError(Exception):
@@ -175,6 +183,7 @@ class Place:
         self._cursor, self._patience_s, self._on_lost = cursor, patience_s, on_lost
         self._since: float | None = None
         self._attempts = 0
+        self._answered: float | None = None  # the time of a connection's first item
 
     @property
     def headers(self) -> dict[str, str]:
@@ -183,6 +192,8 @@ class Place:
     def heard(self) -> None:
         """The control plane answers: a later loss is another one."""
         self._since = None
+        if self._answered is None:
+            self._answered = time.monotonic()
 
     def seen(self, event: Event) -> None:
         self._since, self._attempts = None, 0
@@ -191,6 +202,9 @@ class Place:
     def lost(self, error: Unreachable) -> float:
         """Seconds until the next connection. Raises the error once `patience_s` has passed."""
         now = time.monotonic()
+        if self._answered is not None and now - self._answered > PAUSES[-1]:
+            self._attempts = 0  # a proxy may cut what is idle; a server that ends each stream at once is given pauses
+        self._answered = None
         self._since = self._since or now
         if now - self._since > self._patience_s:
             raise error
@@ -255,7 +269,7 @@ def check_url(url: str) -> None:
 def made(kind: Callable[..., T], found: str, given: str | None, timeout_s: float, **more: Any) -> T:
     """An httpx2 client for this address. Raises `ApiError` for proxies and certificates that cannot be used."""
     try:
-        return kind(**_transport(found, given, timeout_s), **more)
+        return kind(**{**_transport(found, given, timeout_s), **more})
     except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
         named = [name for name in _CONNECTION if os.environ.get(name) or os.environ.get(name.lower())]
         finding = FieldError(field=" ".join(named), message=str(error), remedy="Correct or unset what is wrong.")
@@ -285,6 +299,7 @@ def _transport(found: str, given: str | None, timeout_s: float) -> dict[str, Any
         "trust_env": not loopback,
         "verify": httpx2.create_ssl_context() if own else not bare,
         "headers": {"Accept": "application/json"},
+        "limits": _LIMITS,
     }
 
 
@@ -327,5 +342,6 @@ def checked(answer: httpx2.Response) -> Any:
         problem = Problem.model_validate_json(answer.content)
     except ValueError:
         detail = f"{answer.request.url} answered {answer.status_code} {answer.reason_phrase}."
-        raise ApiError("not_shardyard", detail, answer.status_code) from None
+        errors = [_TOO_LARGE] if answer.status_code == httpx2.codes.CONTENT_TOO_LARGE else []
+        raise ApiError("not_shardyard", detail, answer.status_code, errors) from None
     raise ApiError(problem.code, problem.detail, problem.status, problem.errors)

@@ -16,6 +16,7 @@ CLIENT = Path(__file__).resolve().parents[2] / "api" / "client"
 FILES = (
     "client.py",
     "cluster_endpoints.py",
+    "connection.py",
     "downloads.py",
     "job.py",
     "job_changes.py",
@@ -34,6 +35,7 @@ DROPPED = ("async", "await")
 NAMES = {
     "AsyncClient": "Client",
     "AsyncClusterEndpoints": "ClusterEndpoints",
+    "AsyncConnection": "Connection",
     "AsyncDownloads": "Downloads",
     "AsyncGenerator": "Generator",
     "AsyncIterator": "Iterator",
@@ -54,7 +56,7 @@ NAMES = {
     "aread": "read",
 }
 _IN_TEXT = re.compile(
-    r"\bAsync(Client|ClusterEndpoints|Downloads|JobActions|JobChanges|JobHandle|MetricEndpoints|ModelEndpoints|Endpoints|Planning"
+    r"\bAsync(Client|ClusterEndpoints|Connection|Downloads|JobActions|JobChanges|JobHandle|MetricEndpoints|ModelEndpoints|Endpoints|Planning"
     r"|ServiceEndpoints|SweepEndpoints)\b"
 )
 

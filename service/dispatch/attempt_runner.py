@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
 
+from ...workers.clock_offset import ClockOffset
 from ...workers.messages.event import READABLE, VERSION
 from .. import secrets
 from ..cluster.interface import Cluster, Pull, UserOrder
@@ -41,9 +41,10 @@ from ..states import HOLDING, State
 from ..store import attempts, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
-from . import time_limit
+from . import final_save, time_limit
 from .event_ingest import IngestResult, ingest
 from .gang_spec import gang_spec
+from .last_sign import last_sign
 from .node_faults import avoided
 from .preflight import needs_preflight
 from .retry import lose_attempt
@@ -61,9 +62,6 @@ _CATCH_UP_S = 300.0
 #: Seconds beyond its wait that a pull in progress may take to respond.
 _ANSWER_S = 5.0
 
-#: Pulls of which the fastest says by how much the gang's clock differs: the others' answers have waited, here or on the way.
-_PULLS: Final = 32
-
 T = TypeVar("T")
 
 
@@ -75,8 +73,9 @@ class Attempt:
         self._to_end, self._cancelled = asyncio.Event(), asyncio.Event()
         self._caught_up = asyncio.Event()  # whether all events that the gang is known to have emitted are stored
         self._caught_up.set()
+        self._answered = asyncio.Event()  # whether the gang was started, or has answered, under this lease
         self._delivering: dict[str, asyncio.Task[None]] = {}  # by the order's id
-        self._behind_s: deque[float] = deque(maxlen=_PULLS)  # of the gang's clock, by the last pulls
+        self._clock = ClockOffset()  # of the supervisor's node
 
     def deliver(self, gang: str, order: UserOrder) -> None:
         """Start to deliver the order. Does nothing if the delivery was started before."""
@@ -130,7 +129,8 @@ class Attempt:
             await leases.release(tx, [self.lease.token])
 
     async def _end_in_time(self, job: RowMapping) -> None:
-        """Stop the job once it has held devices for its `policy.max_duration`."""
+        """Stop the job once it has held devices for its `policy.max_duration`. Those of a gang that is gone are no longer held."""
+        await self._answered.wait()
         while (left_s := await self._retry(partial(time_limit.left_s, self.store, job))) is not None:
             if left_s <= 0:
                 with contextlib.suppress(LeaseLost):  # then another dispatcher stops it
@@ -152,16 +152,18 @@ class Attempt:
         # A cursor proves that the gang existed: a second one of its name would number its events from the start.
         if job["state"] == State.PLACING and cursor == 0:
             await self._start(job, attempt)
+            self._answered.set()
         ended = False
         while not ended:
             pull = await self._retry(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
+            self._answered.set()
             if pull.version not in READABLE:
                 message = (
                     f"{attempt['gang']} sends events of version {pull.version}; this service reads version {VERSION}."
                 )
                 raise OtherVersion(message)
             caught_up = self._caught_up
-            self._behind_s.append(pull.behind_s)
+            self._clock.add(pull.behind_s)
             if pull.events:
                 caught_up.clear()
                 taken = await self._retry(partial(self._ingest, job["attempt"], pull))
@@ -177,7 +179,7 @@ class Attempt:
         await self._retry(partial(self.cluster.provide_secrets, gang, values))
 
     async def _ingest(self, attempt: int, pull: Pull) -> IngestResult:
-        return await ingest(self.store, self.lease, attempt, pull.events, self.settings.rules, min(self._behind_s))
+        return await ingest(self.store, self.lease, attempt, pull.events, self.settings.rules, self._clock.seconds)
 
     async def _start(self, job: RowMapping, attempt: RowMapping) -> None:
         if attempt["number"] > 1:  # ranks of a lost gang may live on for a while, and write into the job's checkpoints
@@ -206,8 +208,19 @@ class Attempt:
             await asyncio.wait({working, to_end}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done() and not self._cancelled.is_set():
                 asking.append(asyncio.create_task(self._request_end(gang, "preempt")))
-                patience_s = self.settings.reshard_s
+                patience_s = await self._retry(
+                    partial(final_save.patience_s, self.store, self.settings, self.lease.job_id)
+                )
                 await asyncio.wait({working, cancelled}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+                if not working.done() and not self._cancelled.is_set():
+                    stored = asyncio.create_task(
+                        self._caught_up.wait()
+                    )  # its save may be among events that are not stored yet
+                    asking.append(stored)
+                    either = {working, cancelled, stored}
+                    await asyncio.wait(either, timeout=_CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED)
+                if not working.done() and not self._cancelled.is_set():
+                    await self._retry(partial(final_save.report_cut_off, self.store, self.lease, patience_s))
             if not working.done():
                 await _end_tasks(*asking)
                 asking.append(asyncio.create_task(self._request_end(gang, "cancel")))
@@ -257,13 +270,17 @@ class Attempt:
         return Cause(self.lease.owner, time.time(), reason, message)
 
     async def _lose(self, cause: Cause) -> None:
-        """End the attempt without its gang's word. Does nothing if its end is stored: an answer of the database may have been lost."""
+        """End the attempt without its gang's word. Does nothing if its end is stored: an answer of the database may have been lost.
+
+        A gang that never answered under this lease may have been gone for long: it ended with its last sign of life.
+        """
         async with self.store.write() as tx:
             job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
             if job is None:
                 raise LeaseLost(f"{self.lease.job_id}: another dispatcher manages it now.")
             if job["state"] in HOLDING:
-                await lose_attempt(tx, job, cause, self.settings.rules.backoff)
+                ended_at = cause.now if self._answered.is_set() else await last_sign(tx, job, cause.now)
+                await lose_attempt(tx, job, cause, self.settings.rules.backoff, ended_at=ended_at)
 
     async def _clear(self, gang: str) -> None:
         """Remove the gang. If that fails, the dispatcher's sweep removes it later."""

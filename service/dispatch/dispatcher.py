@@ -283,7 +283,8 @@ class Dispatcher:
 
     async def _adopt(self, abandoned: Sequence[str]) -> None:
         """Take over the jobs of dispatchers that have ended, if they still hold devices. Their gangs are found by name."""
-        for job_id in abandoned:
+        own = {each.attempt.lease.job_id for each in self._running.values()}  # a lease that ran out here is renewed
+        for job_id in (one for one in abandoned if one not in own):
             lease = Lease(job_id, uuid4().hex, self.owner)
             async with self.store.write() as tx:
                 taken = await leases.take(tx, lease, self.settings.lease_s, HOLDING)

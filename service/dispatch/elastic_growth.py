@@ -4,7 +4,8 @@ Jobs that wait for such devices, or for cores that the job would take, come firs
 There must be room for the whole gang of the new size on nodes that new gangs may use: it saves and ends before it is placed again.
 A job that was placed recently keeps its size (`elastic.SETTLED`), so that devices that come and go do not move it all the time. A gang
 that grows saves and ends as after a change of layout. A command starts again, and so it grows only after it has saved a checkpoint in its
-present attempt. A job that cannot grow leaves the free devices to those behind it. Only the dispatcher that manages a job lets it grow.
+present attempt. A job that trains grows only if no save has failed since its newest checkpoint. A job that cannot grow leaves the free
+devices to those behind it. Only the dispatcher that manages a job lets it grow.
 """
 
 import time
@@ -28,6 +29,7 @@ from ..settings import Settings
 from ..states import State
 from ..store import events, jobs
 from ..store.engine import Store
+from . import final_save
 from .admission import lock, reserved
 
 
@@ -83,9 +85,12 @@ def _patience_s(row: RowMapping) -> float:
 
 
 async def _can_continue(tx: AsyncConnection, row: RowMapping) -> bool:
-    """Whether the next attempt need not repeat all that this one has done. A gang that trains saves when it ends."""
+    """Whether the next attempt need not repeat all that this one has done.
+
+    A gang that trains saves when it ends. If its newest save failed, that one may fail, too, each time that devices become free.
+    """
     if "train" in row["spec"]:
-        return True
+        return not await final_save.is_in_doubt(tx, row["id"])
     saved = await events.newest(tx, row["id"], "checkpoint")
     return saved is not None and saved["attempt"] == row["attempt"]
 

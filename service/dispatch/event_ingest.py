@@ -3,8 +3,8 @@
 The transaction first locks the job's row under the dispatcher's lease. Events that were stored before are skipped by
 their number. A batch from a dispatcher that lost its lease is refused as a whole.
 
-The clock of the gang's node may be hours off. So all times of a gang are corrected by the difference to the dispatcher's clock. That of a
-move also lies within the attempt.
+The clock of the supervisor's node may be hours off. So all times of a gang, which the supervisor has by its own clock, are corrected by
+the difference to the dispatcher's. That of a move also lies within the attempt.
 """
 
 import time

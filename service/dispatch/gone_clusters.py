@@ -60,9 +60,8 @@ async def _end(store: Store, settings: Settings, lease: Lease, away_s: float) ->
         job = await jobs.locked(tx, lease.job_id, lease.token)
         assert job is not None
         attempt = await attempts.get(tx, job["id"], job["attempt"])
-        if attempt is not None:
-            last = max(attempt["started_at"], now - away_s)
-            await attempts.end(tx, job["id"], job["attempt"], "cluster_lost", last)
-        await lose_attempt(tx, job, Cause(_ACTOR, now, "cluster_lost"), settings.rules.backoff)
+        ended_at = None if attempt is None else max(attempt["started_at"], now - away_s)
+        cause = Cause(_ACTOR, now, "cluster_lost")
+        await lose_attempt(tx, job, cause, settings.rules.backoff, ended_at=ended_at)
         await leases.release(tx, [lease.token])
     log.info("%s has ended: its cluster %s is gone", lease.job_id, job["cluster"])

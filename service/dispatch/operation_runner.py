@@ -50,9 +50,14 @@ class OperationRunner:
         return max(0, self.settings.operations_at_once - len(self._running))
 
     async def begin(self, pending: Sequence[RowMapping]) -> None:
-        """Start these pending operations, at most as many as there is room for."""
+        """Start these pending operations, at most as many as there is room for.
+
+        One that runs here is pending if its lease ran out, as while the database was away: then its lease is renewed.
+        """
+        own = {task.get_name() for task in self._running.values()}
         for row in pending:
-            await self._take(row["job_id"], row["id"])
+            if row["id"] not in own:
+                await self._take(row["job_id"], row["id"])
 
     async def _take(self, job_id: str, operation_id: str) -> None:
         lease = Lease(job_id, uuid4().hex, self.owner)

@@ -40,11 +40,18 @@ _ON_REQUEST: Final = {State.RESHARDING: RESHARD, State.PAUSING: PAUSE}
 _NOT_ITS_CODE: Final = MACHINES | {SECRET_UNAVAILABLE, SPEC_UNREADABLE, *SOURCE_GONE}
 
 
-async def lose_attempt(tx: AsyncConnection, job: RowMapping, cause: Cause, backoff: Backoff, reached: int = 0) -> State:
+async def lose_attempt(
+    tx: AsyncConnection,
+    job: RowMapping,
+    cause: Cause,
+    backoff: Backoff,
+    reached: int = 0,
+    ended_at: float | None = None,
+) -> State:
     """Queue the job again, or fail it if its budget is used up. A job in `cancelling` is cancelled, one in `pausing` paused.
 
-    `job` is its row, locked in this transaction under our lease; `reached` is a step that is reported but not stored. Returns
-    the job's new state.
+    `job` is its row, locked in this transaction under our lease; `reached` is a step that is reported but not stored. `ended_at`: the
+    unix time of the attempt's end, if that was before the cause's. Returns the job's new state.
     """
     on_request = _ON_REQUEST.get(State(job["state"]))
     if on_request is not None and cause.reason in _NOT_ITS_CODE:  # it was asked to end, however it ended
@@ -55,7 +62,8 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, cause: Cause, backo
     await step_traces.settle_all(tx, job, cause)
     await rank_profiles.settle_all(tx, job, cause)
     await rank_commands.settle_all(tx, job, cause)
-    await attempts.end(tx, job["id"], job["attempt"], cause.reason or "lost", cause.now, error)
+    ended_at = cause.now if ended_at is None else ended_at
+    await attempts.end(tx, job["id"], job["attempt"], cause.reason or "lost", ended_at, error)
     if job["state"] == State.CANCELLING:
         return await _settle(tx, job, State.CANCELLED, replace(cause, reason="cancelled_by_user", message=None))
     if await time_limit.is_up(tx, job, cause.now):

@@ -99,7 +99,12 @@ class SweepRunner:
                 await rows.note(tx, row["id"], self._token, message)
 
     async def _take(self, sweep_id: str) -> bool:
+        """Prolong the lease, or take it. False: another dispatcher holds it."""
         async with self._store.write() as tx:
+            if await rows.prolong(tx, sweep_id, self._token, self._settings.lease_s):
+                return True
+            # Another dispatcher may have held it since this one did, and have stored what this one has not seen.
+            self._advance.look_again(sweep_id)
             return await rows.take(tx, sweep_id, self._token, self._settings.lease_s)
 
     async def leave(self) -> None:

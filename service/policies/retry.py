@@ -52,11 +52,13 @@ SPEC_UNREADABLE: Final = "spec_unreadable"
 #: The checkpoint from which the job was to begin was removed or damaged while it waited.
 SOURCE_GONE: Final = frozenset({"checkpoint_deleted", "checkpoint_corrupt"})
 
-#: A new attempt would end in the same way.
-FINAL: Final = frozenset({"environment_not_built", "files_not_fetched", SPEC_UNREADABLE, *SOURCE_GONE})
-
 #: A secret that the job names was removed.
 SECRET_UNAVAILABLE: Final = "secret_unavailable"  # noqa: S105  # a code
+
+#: A new attempt would end in the same way.
+FINAL: Final = frozenset(
+    {"environment_not_built", "files_not_fetched", SPEC_UNREADABLE, SECRET_UNAVAILABLE, *SOURCE_GONE}
+)
 
 #: Attempts that ended on request: they use no budget, and the next one need not wait.
 RESHARD: Final = "reshard"

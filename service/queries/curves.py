@@ -21,7 +21,7 @@ __all__ = ["MOST", "SERIES", "curves", "width_of"]
 
 #: With this many buckets, all series together stay below 300 kB of JSON.
 MOST: Final = 800
-#: Validations returned with a curve.
+#: Validations returned with a curve, at most.
 _EVALS: Final = 400
 #: Significant digits of a number.
 _DIGITS: Final = 6
@@ -35,7 +35,7 @@ async def curves(
     async with store.read() as tx:
         row = await existing(tx, job)
         span = await steps.span(tx, row, 0)
-        evals = evaluations(await event_rows.of_kind(tx, row["id"], "eval", _EVALS), 0, row["step"])
+        evals = evaluations(await event_rows.evals(tx, row["id"], row["step"], _EVALS), 0, row["step"])
         if span is None:
             return Curves(width=1, starts=[], series={}, evals=evals, cursor=cursor_of(row))
         first, last = max(low, span[0]), min(span[1] if high is None else high, span[1])

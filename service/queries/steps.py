@@ -1,8 +1,10 @@
 """A job's step records and validations."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..schemas.step import Evaluation, Metrics, Step
 from ..store import events as event_rows
@@ -17,7 +19,6 @@ async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1
     """Step records after step `since` to the newest, at most `max_points` (2 to 10,000). `job` is an id. Raises JobNotFound."""
     async with store.read() as tx:
         row = await existing(tx, job)
-        evals = await event_rows.of_kind(tx, row["id"], "eval", max_points)
         span = await step_rows.span(tx, row, since)
         low, high = span or (since + 1, since)
         whole = high - low < max_points
@@ -25,6 +26,7 @@ async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1
             steps = await step_rows.between(tx, row["id"], low, high)
         else:
             steps = await step_rows.extremes(tx, row["id"], low, high, max(1, (max_points - 2) // 2))
+        evals = await _evals(tx, row, since, max_points, whole)
     points = [_step(step) for step in steps]
     return Metrics(
         points=points,
@@ -33,6 +35,14 @@ async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1
         evals=evaluations(evals, since, row["step"]),
         cursor=cursor_of(row),
     )
+
+
+async def _evals(tx: AsyncConnection, job: RowMapping, since: int, most: int, whole: bool) -> Sequence[RowMapping]:
+    """All after `since` if the range is `whole`. Where steps were removed by age, there can be more validations than steps."""
+    found = await event_rows.evals_after(tx, job["id"], since, job["step"], most + 1) if whole else ()
+    if whole and len(found) <= most:
+        return found
+    return await event_rows.of_kind(tx, job["id"], "eval", most)
 
 
 def evaluations(rows: Any, since: int, newest: int | None) -> list[Evaluation]:

@@ -29,7 +29,10 @@ class Curves(Value):
     series: dict[str, Series] = Field(
         description="Metric name → values. Metrics that no step of the range has are left out."
     )
-    evals: list[Evaluation] = Field(default_factory=list, description="Validations of the whole job, thinned evenly.")
+    evals: list[Evaluation] = Field(
+        default_factory=list,
+        description="Validations of the whole job. More than 400 are thinned evenly; the lowest and highest losses are kept.",
+    )
     end: int = Field(0, description="Last step of the range; 0 if the range has no step.")
     last_step: int = Field(0, description="The job's newest step.")
     cursor: CursorText = Field(

@@ -47,7 +47,10 @@ class Metrics(Value):
     points: list[Step]
     last_step: int = 0
     downsampled: bool = False
-    evals: list[Evaluation] = Field(default_factory=list)
+    evals: list[Evaluation] = Field(
+        default_factory=list,
+        description="Validations of the same steps. If `downsampled`, those of the whole job are thinned evenly first.",
+    )
     cursor: CursorText = Field(
         "0.0.0", description="Cursor from which an event stream continues the curve without a gap."
     )

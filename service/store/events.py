@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, cast, func, literal, select
+from sqlalchemy import BigInteger, ColumnElement, CompoundSelect, Select, cast, func, literal, or_, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -47,6 +47,13 @@ async def newest(tx: AsyncConnection, job_id: str, kind: str) -> RowMapping | No
     """The last event of a kind."""
     statement = select(events).where(events.c.job_id == job_id, events.c.kind == kind)
     return (await tx.execute(statement.order_by(events.c.position.desc()).limit(1))).mappings().first()
+
+
+async def newest_by(tx: AsyncConnection, job_id: str, attempt: int, actor: str) -> RowMapping | None:
+    """The last event of an attempt by an actor."""
+    mine = (events.c.job_id == job_id, events.c.attempt == attempt, events.c.actor == actor)
+    statement = select(events).where(*mine).order_by(events.c.position.desc()).limit(1)
+    return (await tx.execute(statement)).mappings().first()
 
 
 async def first_state(tx: AsyncConnection, job_id: str, state: str) -> RowMapping | None:
@@ -93,15 +100,58 @@ async def of_kind(tx: AsyncConnection, job_id: str, kind: str, limit: int) -> Se
 
     Costs a search in the index for each that is returned, however many there are.
     """
-    mine = (events.c.job_id == job_id, events.c.kind == kind)
-    ordered = select(events).where(*mine).order_by(events.c.position)
-    first = (await tx.execute(ordered.limit(limit + 1))).mappings().all()
+    first = await of_kind_after(tx, job_id, kind, 0, None, limit + 1)
     if len(first) <= limit:
         return first
+    return await _where(tx, job_id, events.c.position.in_(await _evenly(tx, job_id, kind, first[0]["position"], limit)))
+
+
+async def evals(tx: AsyncConnection, job_id: str, newest: int | None, limit: int) -> Sequence[RowMapping]:
+    """Validations in order. If there are more than `limit` (from 4), those that count are thinned evenly.
+
+    The lowest and the highest loss stay; to find them costs a walk over all validations. `newest`: the job's newest step.
+    """
+    first = await of_kind_after(tx, job_id, "eval", 0, None, limit + 1)
+    if len(first) <= limit:
+        return first
+    at, loss = events.c.position, events.c.data["loss"].as_float()
+    counting = at.in_(_counting(job_id, 0, newest))
+    losses = select(at, loss.label("loss")).where(events.c.job_id == job_id, counting, loss.is_not(None)).cte("losses")
+    ends = (losses.c.loss, losses.c.loss.desc())
+    lowest, highest = (select(losses.c.position).order_by(end).limit(1).scalar_subquery() for end in ends)
+    evenly = await _evenly(tx, job_id, "eval", first[0]["position"], limit - 2)
+    return await _where(tx, job_id, counting, or_(at.in_(evenly), at == lowest, at == highest))
+
+
+async def evals_after(
+    tx: AsyncConnection, job_id: str, since: int, newest: int | None, limit: int
+) -> Sequence[RowMapping]:
+    """The newest `limit` validations after step `since` that count, in order. `newest`: the job's newest step."""
+    counting = _counting(job_id, since, newest).order_by(_STEP.desc()).limit(limit)
+    return await _where(tx, job_id, events.c.position.in_(counting))
+
+
+def _counting(job_id: str, since: int, newest: int | None) -> Select[tuple[int]]:
+    """Positions of the validations after step `since` that count: of each step the last one.
+
+    Those beyond the job's `newest` step are of an attempt that a later one, from an older checkpoint, has replaced.
+    """
+    mine = [events.c.job_id == job_id, events.c.kind == "eval", _STEP > since]  # noqa: SIM300
+    mine += [] if newest is None else [_STEP <= newest]  # noqa: SIM300
+    return select(func.max(events.c.position)).where(*mine).group_by(_STEP)
+
+
+async def _evenly(tx: AsyncConnection, job_id: str, kind: str, first: int, limit: int) -> CompoundSelect[tuple[int]]:
+    """Positions of at most `limit` events of one kind, at equal distances from the one at `first` to the last."""
+    mine = (events.c.job_id == job_id, events.c.kind == kind)
     last = int((await tx.execute(select(func.max(events.c.position)).where(*mine))).scalar_one())
-    stride = -(-(last - first[0]["position"]) // (limit - 1))
-    at = select(literal(first[0]["position"], BigInteger).label("position")).cte("at", recursive=True)
+    stride = -(-(last - first) // (limit - 1))
+    at = select(literal(first, BigInteger).label("position")).cte("at", recursive=True)
     following = select(func.min(events.c.position)).where(*mine, events.c.position >= at.c.position + stride)
     at = at.union_all(select(following.scalar_subquery()).where(at.c.position < last))
-    wanted = select(at.c.position).union(select(literal(last, BigInteger)))
-    return (await tx.execute(ordered.where(events.c.position.in_(wanted)))).mappings().all()
+    return select(at.c.position).union(select(literal(last, BigInteger)))
+
+
+async def _where(tx: AsyncConnection, job_id: str, *conditions: ColumnElement[bool]) -> Sequence[RowMapping]:
+    statement = select(events).where(events.c.job_id == job_id, *conditions)
+    return (await tx.execute(statement.order_by(events.c.position))).mappings().all()

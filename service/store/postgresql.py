@@ -29,12 +29,18 @@ _KEEPALIVES: Final = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5
 _READ_ONLY: Final = "25006"
 #: How long a statement waits for a lock, and a transaction for its next statement.
 LIMITS: Final = {"lock_timeout": "20s", "idle_in_transaction_session_timeout": "60s"}
+#: Lifts the limits of a transaction: those of the server, the database, the role and the URL. The last is of PostgreSQL 17 and later.
+_NO_LIMITS: Final = (
+    "SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN "
+    "('lock_timeout', 'idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout')"
+)
 
 
 def engine(url: URL, connections: int, more: int = 0, *, limited: bool = True) -> AsyncEngine:
     """An engine of at most `connections` and, under load, `more`. Raises InvalidDatabase.
 
-    `limited`: its transactions wait only shortly for locks. Settings of the URL win: options of libpq, and in `options` the server's.
+    `limited`: its transactions wait only shortly for locks; otherwise they take as long as they need, whatever sets a limit.
+    All other settings of the URL win: options of libpq, and in `options` the server's.
     """
     rest, arguments = prepared(url)
     options = {name: value for name, value in _CONNECTION.items() if name not in rest.query}
@@ -48,7 +54,8 @@ def engine(url: URL, connections: int, more: int = 0, *, limited: bool = True) -
             says, field="SHARDYARD_DATABASE_URL", remedy="pip install 'shardyard[postgres]'"
         ) from None
     event.listen(made.sync_engine, "handle_error", _replace)
-    if statement := _settings(rest, _KEEPALIVES | LIMITS if limited else _KEEPALIVES):
+    first = [_settings(rest, _KEEPALIVES | LIMITS)] if limited else [_settings(rest, _KEEPALIVES), _NO_LIMITS]
+    for statement in filter(None, first):
         event.listen(made.sync_engine, "begin", partial(_begin, statement))
     return made
 

@@ -71,6 +71,12 @@ async def between(tx: AsyncConnection, job_id: str, low: int, high: int) -> Sequ
     return (await tx.execute(statement.order_by(steps.c.step))).mappings().all()
 
 
+async def newest(tx: AsyncConnection, job: RowMapping) -> RowMapping | None:
+    """The record of the job's newest step. `job` is its row."""
+    statement = select(steps).where(steps.c.job_id == job["id"], steps.c.step == job["step"])
+    return (await tx.execute(statement)).mappings().first()
+
+
 async def mean_loss(tx: AsyncConnection, job_id: str, low: int, high: int) -> float | None:
     """The mean of the losses of these steps; None if there is none, or one of them is not finite."""
     mean, known, all_ = func.avg(steps.c.loss), func.count(steps.c.loss), func.count()

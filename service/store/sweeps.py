@@ -143,9 +143,11 @@ async def busy(tx: AsyncConnection, sweep_ids: Sequence[str]) -> Sequence[RowMap
     of_sweep = trials.join(sweeps, sweeps.c.id == trials.c.sweep_id)
     found = of_sweep.outerjoin(jobs, jobs.c.id == trials.c.job_id).outerjoin(metric_series, series)
     statement = select(*trials.c, *of_job, *of_metric).select_from(found)
+    due = trials.c.due.is_not(None)
+    # By the trial's row alone, so that no job of an ended trial is looked up.
+    alive = or_(trials.c.standing.in_(("active", "paused")), due)
     gone = or_(jobs.c.state.is_(None), jobs.c.state.not_in(("paused", "pausing")))
-    moved = or_(trials.c.standing == "active", and_(trials.c.standing == "paused", gone))
-    wanted = statement.where(trials.c.sweep_id.in_(sweep_ids), or_(moved, trials.c.due.is_not(None)))
+    wanted = statement.where(trials.c.sweep_id.in_(sweep_ids), alive, or_(trials.c.standing != "paused", gone, due))
     return (await tx.execute(wanted.order_by(trials.c.sweep_id, trials.c.number))).mappings().all()
 
 

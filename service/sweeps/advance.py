@@ -132,6 +132,10 @@ class Advance:
 
         return sorted(due, key=place)
 
+    def look_again(self, sweep_id: str) -> None:
+        """Read all trials of the sweep with the next step, and decide: they may have changed since the last one."""
+        self._waiting.discard(sweep_id)
+
     def forget(self, sweep_ids: Sequence[str]) -> None:
         """Keep only what is known of these sweeps."""
         known = set(sweep_ids)

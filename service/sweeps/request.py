@@ -18,6 +18,8 @@ _CHECKED: Final = 100
 _FIXED: Final = ("name", "apiVersion", "sweep")
 #: The checkpoint that all trials continue, whose job is kept until the sweep ends.
 _RESUMED: Final = ("resume_from", "train.resume_from")
+#: The one key of `code` that has an effect on a trial.
+_ARCHIVE: Final = "code.archive"
 #: The most characters of a job's name, and of those of it that a trial's job has before its number.
 _NAME: Final = 63 - len("-999")
 #: The most characters of the values of all trials, which are stored with them and read as a whole.
@@ -63,6 +65,10 @@ def read_request(document: dict[str, Any], sweep: Sweep) -> SweepRequest:
         if path in _RESUMED:
             message = f"{path} cannot vary: all trials of a sweep continue one checkpoint."
             raise Refusal(f"sweep.parameters.{path}", message, "Submit a sweep for each checkpoint.")
+        if path.split(".")[0] == "code" and path != _ARCHIVE:
+            message = f"{path} cannot vary: the code is uploaded before the trials begin."
+            remedy = f"Submit a sweep for each version of the code, or name archives that were uploaded: {_ARCHIVE}."
+            raise Refusal(f"sweep.parameters.{path}", message, remedy)
     labels = {path.removeprefix("labels.") for path in sweep.parameters if path.startswith("labels.")}
     given = spec.get("labels")
     if isinstance(given, dict) and len({*given, *labels} - {SWEEP_LABEL, TRIAL_LABEL}) > MOST_LABELS - 2:

@@ -36,9 +36,18 @@ def in_flight(layout: Layout, microbatches: int, place: int, ends_apart: bool = 
             return min(microbatches + place + 1, 2 * ranks)
         case "dualpipev":
             return min(every, 2 * ranks + 1)
-    rounds = max(1, microbatches // ranks)
     ahead = ranks if layout.schedule == "interleaved-zb" else 2 * (ranks - 1 - place) + 1
-    return min(every, (each - 1) * (microbatches // rounds) + ahead)
+    return min(every, (each - 1) * round_length(layout, microbatches) + ahead)
+
+
+def round_length(layout: Layout, microbatches: int) -> int:
+    """The micro-batches that pass through one stage of a rank before others pass through its next one.
+
+    With p ranks p, and up to 2p − 1 in the interleaved schedules, whose rounds are equal.
+    """
+    if not layout.schedule.startswith("interleaved"):
+        return layout.pipeline
+    return microbatches // max(1, microbatches // layout.pipeline)
 
 
 def heaviest(layout: Layout, microbatches: int, place: int, stages: Sequence[float], ends_apart: bool = False) -> float:
@@ -53,7 +62,7 @@ def heaviest(layout: Layout, microbatches: int, place: int, stages: Sequence[flo
         first, second = stages
         most = min(microbatches, 2 * layout.pipeline - place) if first > second else passes - place - 1
         return first * most + second * (passes - most)
-    return _heaviest_in_turns(stages, passes, microbatches, max(1, microbatches // layout.pipeline))
+    return _heaviest_in_turns(stages, passes, microbatches, round_length(layout, microbatches))
 
 
 def blocks_on_device(layout: Layout) -> int:
@@ -64,14 +73,14 @@ def blocks_on_device(layout: Layout) -> int:
     return 2 if layout.pipeline == 1 else 2 + 2 * layout.stages_per_rank
 
 
-def _heaviest_in_turns(stages: Sequence[float], passes: int, microbatches: int, rounds: int) -> float:
-    """The same of a loop: each round's micro-batches pass forward through one stage after the other, and backward in the opposite order.
+def _heaviest_in_turns(stages: Sequence[float], passes: int, microbatches: int, each: int) -> float:
+    """The same of a loop: in a round `each` micro-batches pass forward through one stage after the other, and backward in reverse order.
 
     A rank that has run n forward passes has run n − `passes` backward passes. What it holds is at its most when either goes on to another
     stage, and is the same in all rounds after the second.
     """
-    each, count = microbatches // rounds, len(stages)
-    changes = [each * turn for turn in range(count * min(rounds, 3) + 1)]
+    count = len(stages)
+    changes = [each * turn for turn in range(count * min(microbatches // each, 3) + 1)]
     moments = {n for change in changes for n in (change, change + passes) if n <= microbatches * count}
 
     def held(forward: int) -> float:

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from ..mesh import Mesh
 from ..param_shard import Parameter
-from .shared_gradients import is_shared, unshare
+from .shared_gradients import unshare
 
 
 def fill_buckets(parameters: Sequence[Parameter], element_bytes: int, limit: int) -> list[list[Parameter]]:
@@ -120,11 +120,14 @@ class Bucket:
         grad = parameter.value.grad
         if self._wide and (number in self._partial or _is_partial(parameter, grad)):
             grad = self._partial_sum(number, grad)
-        if grad is None or (not last and _is_partial(parameter, grad)):
+        if grad is None:
             return
         adopts = self._whole is not None and self.rows is None and not self._wide
-        if adopts and is_shared(grad):
-            grad = grad.clone()
+        stays = not last and _is_partial(parameter, grad)  # until the next micro-batch's is added to it in place
+        if stays or adopts:
+            unshare(parameter.value)
+        if stays:
+            return
         plain = parameter.local_gradient(grad)
         self._partial.pop(number, None)
         if self._whole is not None and adopts:

@@ -20,13 +20,19 @@ _ALONE: Final = 2
 @torch.no_grad()
 def is_shared(grad: torch.Tensor) -> bool:
     """Whether another tensor may have the memory of this gradient."""
-    local = grad.to_local() if isinstance(grad, DTensor) else grad
-    storage = local.untyped_storage()
-    return not tried() or torch._C._storage_Use_Count(storage._cdata) > _ALONE
+    return not tried() or torch._C._storage_Use_Count(_local(grad).untyped_storage()._cdata) > _ALONE
 
 
 @torch.no_grad()
 def unshare(value: nn.Parameter) -> None:
-    """Give the parameter's gradient memory of its own, before another one is added to it. A hook for the end of each accumulation."""
+    """Give the parameter's gradient memory of its own, before another one is added to it. A hook for the end of each accumulation.
+
+    A partial gradient stays partial: `DTensor.clone` would sum it over its ranks.
+    """
     if value.grad is not None and is_shared(value.grad):
-        value.grad = value.grad.clone()
+        local = _local(value.grad)
+        local.data = local.clone()
+
+
+def _local(grad: torch.Tensor) -> torch.Tensor:
+    return grad.to_local() if isinstance(grad, DTensor) else grad

@@ -31,6 +31,7 @@ from ..dispatch_mode import entered_modes, notes_kept
 from ..expert_parallel import exchanges
 from ..layout import Layout
 from ..telemetry.current import current
+from ..thread_device import use_device
 from ..torch_version import tried
 from ..turns import Kept, Turns
 from .p2p_trace import wait_for
@@ -54,7 +55,7 @@ class OverlappedPair:
     def thread(self, *kept: Kept) -> Iterator[None]:
         """Has the thread of the backward passes during a step; each pass has its own of what is `kept`."""
         threads = torch.get_num_threads()  # a new thread does not have the number that was set
-        with ThreadPoolExecutor(1, THREAD, torch.set_num_threads, (threads,)) as pool:
+        with ThreadPoolExecutor(1, THREAD, _begin, (threads, self._device)) as pool:
             self._pool, self._kept = pool, kept
             try:
                 yield
@@ -140,6 +141,11 @@ class RandomState:
         torch.set_rng_state(host)
         if self._module is not None:
             self._module.set_rng_state(own, self._device)
+
+
+def _begin(threads: int, device: torch.device) -> None:
+    torch.set_num_threads(threads)
+    use_device(device)  # the context of a stream returns to the device that was current before
 
 
 def _as_on_this_thread(device: torch.device) -> Callable[[], AbstractContextManager[None]]:

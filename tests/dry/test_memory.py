@@ -45,6 +45,8 @@ def test_zero_3_never_holds_the_whole_model(dry: DryRunner) -> None:
         ({"data": 4, "zero": 3, "micro_batch": 1}, {"overlap": {"prefetch": 1}}),
         ({"data": 4, "zero": 3, "micro_batch": 1}, {"overlap": {"prefetch": 3}, "recompute": "full"}),
         ({"data": 4, "zero": 3, "micro_batch": 1, "zero_plus_plus": {"secondary": 2}}, {}),
+        ({"data": 4, "zero": 3, "micro_batch": 1}, {"recompute": "every-2"}),
+        ({"data": 4, "zero": 3, "micro_batch": 1}, {"recompute": {"mode": "selective", "every": 3}}),
         ({"data": 2, "zero": 3, "tensor": 2, "micro_batch": 2}, {}),
         ({"data": 2, "zero": 3, "pipeline": 2, "micro_batch": 1}, {}),
         ({"data": 2, "zero": 3, "pipeline": 2, "schedule": "zbv", "micro_batch": 1}, {}),

@@ -49,6 +49,11 @@ class Terminal:
     def text(self) -> str:
         return _STEERING.sub("", self.raw)
 
+    @property
+    def settings(self) -> list[object]:
+        """Such as whether it edits lines and echoes keys."""
+        return [*termios.tcgetattr(self._master)]
+
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 

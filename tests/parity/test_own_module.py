@@ -500,6 +500,24 @@ class Counting(Bigram):
         return super().forward(tokens)
 
 
+class Calibrated(Bigram):
+    """Sets a scale from the first batch, of its data or of its size."""
+
+    def __init__(self, of_data):
+        super().__init__(4)
+        self.of_data, self.is_set = of_data, False
+
+    def forward(self, tokens):
+        if not self.is_set:
+            self.scale.fill_(tokens.float().mean() if self.of_data else tokens.shape[1])
+            self.is_set = True
+        return super().forward(tokens)
+
+
+def calibrated(of_data=True):
+    return Calibrated(of_data)
+
+
 def unlike():
     return TiedEnds(unlike=True)
 
@@ -877,6 +895,7 @@ def test_torchs_styles_keep_weights_tied_and_frozen(own: Make, root: Path, make_
         ({}, "statistics", "1 is a BatchNorm1d with running statistics"),
         ({}, "bad_shape", r"returned \(16, 32, 4\)|index|out of"),
         ({"data": 2, "zero": 3}, "counting", "the buffer scale has changed in step 2"),
+        ({"data": 2, "zero": 1}, "calibrated", "the buffer scale differs between replicas after step 1"),
     ],
 )
 def test_what_it_cannot_do_is_said(
@@ -884,3 +903,10 @@ def test_what_it_cannot_do_is_said(
 ) -> None:
     with pytest.raises(RuntimeError, match=message):
         train(make_spec(layout, model=own(factory)), root)
+
+
+def test_a_buffer_that_the_first_step_sets_alike_on_all_replicas_is_constant(
+    own: Make, root: Path, make_spec: Make
+) -> None:
+    spec = make_spec({"data": 2}, model=own("calibrated", of_data=False))
+    assert len(train(spec, root)["losses"]) == spec["steps"]

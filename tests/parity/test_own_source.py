@@ -67,6 +67,10 @@ def frozen():
     return HalfFrozen()
 
 
+def thawed():
+    return HalfFrozen().requires_grad_(True)
+
+
 def source(samples=None, held_out=0):
     return Points(samples, held_out)
 
@@ -228,6 +232,18 @@ def test_frozen_parameters_are_made_again_by_the_factory(zero: int, own: Make, r
         whole["losses"], one_process({**spec, "checkpoint": {"final": False}})["losses"], rtol=1e-11
     )
     assert train(spec, root, f"frozen{zero}")["losses"] == whole["losses"][4:]
+
+
+@pytest.mark.parametrize("layout", [{"data": 2}, {"data": 2, "zero": 3}], ids=str)
+def test_a_weight_that_the_checkpoint_has_trained_is_not_frozen_with_the_value_of_the_factory(
+    layout: Any, own: Make, root: Path
+) -> None:
+    name = f"thawed{layout.get('zero', 0)}"
+    train(own({}, model="thawed", steps=4, checkpoint={"every": 4, "final": False}), root, name)
+    saved = str(root / "checkpoints" / name / "step-00000004")
+    said = r"base\.bias and 1 more, frozen here, was trained in the checkpoint: its value would be lost"
+    with pytest.raises(RuntimeError, match=said):
+        train(own(layout, model="frozen", resume_from=saved), root, f"{name}-frozen", resume=saved)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def solved(flops: float, small_s: float, large_s: float) -> tuple[float, float]:
 def _alone(train: TrainSpec, vocab: int, device: torch.device) -> TrainSpec:
     """The spec on one rank, without what needs files, a checkpoint or another rank. Every option is decided."""
     changes = {
-        "data": DataSpec(seq_len=train.data.seq_len),
+        "data": DataSpec(seq_len=train.data.seq_len, tokenizer=train.data.tokenizer),  # a published model has its own
         "layout": Layout(),
         "recompute": Recompute(),
         "offload": Offload(),

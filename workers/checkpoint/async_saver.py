@@ -18,6 +18,7 @@ from ...strategies.activation_memory.state_file import StateFile
 from ...strategies.layout import own_clocks
 from ...strategies.mesh import Mesh
 from ...strategies.param_shard import ParamShard
+from ...strategies.thread_device import use_device
 from ..messages.rank_status import BACKGROUND
 from ..storage.folder import Folder
 from .retention import folder
@@ -116,6 +117,7 @@ class Saver:
 
     def _write(self, writer: Writer, order: Order, began: float, held_s: float) -> None:
         try:
+            use_device(self._device)
             written = writer.write(order)
             seconds = time.monotonic() - began
             self._ended.put(Saved(order.step, seconds=seconds, held_s=held_s, **vars(written)))

@@ -14,7 +14,11 @@ class CheckpointCorrupt(CheckpointError):
 
 
 class CheckpointAbsent(CheckpointError):
-    """A folder without a complete checkpoint. One that was listed before has been removed since."""
+    """A folder without a complete checkpoint. One that was listed before has been removed since. `folder`: its name."""
+
+    def __init__(self, message: str, folder: str = "") -> None:
+        super().__init__(message)
+        self.folder = folder
 
 
 class CheckpointRemoved(CheckpointAbsent):

@@ -133,7 +133,8 @@ def read(path: Folder) -> Manifest:
         raise
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointAbsent(
-            f"{path} holds no complete checkpoint ({MANIFEST} is missing); name a step-… folder that has one."
+            f"{path} holds no complete checkpoint ({MANIFEST} is missing); name a step-… folder that has one.",
+            path.name,
         ) from None
     except OSError as error:
         raise CheckpointCorrupt(
@@ -148,7 +149,7 @@ def refuse_removed(path: Folder) -> None:
     Raises `StorageError`, too.
     """
     if not path.has(MANIFEST):
-        raise CheckpointRemoved(f"{path} was removed, to make room; take a newer one.")
+        raise CheckpointRemoved(f"{path} was removed, to make room; take a newer one.", path.name)
 
 
 def parsed(content: bytes, path: Folder) -> Manifest:

@@ -4,7 +4,7 @@ A corrupt checkpoint is reported and skipped, never used in part. A corrupt one 
 what the user asked for. Storage that does not answer is not damage: it is retried for a while, and until then nothing is decided. A
 checkpoint that cannot be read even then is skipped, and not noted as corrupt. If no other one is valid, the restore fails. One that a save
 removes while it is verified or read, such as that of a gang that was cut off, is not corrupt either: a newer one is there, so they are
-listed again.
+listed again. An older one, such as one that is pinned, is restored only if this node has seen no newer one by the end of the pauses.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ from .errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError
 from .manifest import Manifest, read
 from .reader import load_into
 from .resumed import chosen, note_chosen
-from .retention import complete, listed_again, note_corrupt, note_valid, step_of
+from .retention import complete, listed_again, note_corrupt, note_valid, refuse_older, step_of
 from .verify import verify_together
 
 T = TypeVar("T")
 
-#: Checks the training state before any tensor is read; the second argument is whether the checkpoint is the job's own. Raises to refuse it.
-Accept = Callable[[Mapping[str, Any], bool], None]
+#: Checks a checkpoint before any tensor is read; the second argument is whether it is the job's own. Raises to refuse it.
+Accept = Callable[[Manifest, bool], None]
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def restore(
     load = partial(_load_together, shards, accept, read_retries, beat)
     tried: list[Folder] = []
 
-    def newest() -> Restored | None:
-        own = _own(root, skipped, retries)
+    def newest(least: int) -> Restored | None:
+        own = _own(root, skipped, retries, least)
         tried.extend([] if own is None else [own.path])
         return load(own)
 
@@ -104,7 +104,7 @@ def _load_together(
         return None
     if "program" in found.manifest.training:
         raise CheckpointError(f"{found.path} holds a program's own files; resume a training job's checkpoint.")
-    accept(found.manifest.training, found.own)
+    accept(found.manifest, found.own)
     removed: CheckpointAbsent | None = None
     try:
         load_into(found.path, found.manifest, shards, beat, lambda read: retries().of(read))
@@ -178,9 +178,9 @@ class _Retries:
             self.beat()
 
 
-def _own(root: Folder, skipped: list[tuple[Folder, Skipped]], retries: _Retries) -> Restored | None:
+def _own(root: Folder, skipped: list[tuple[Folder, Skipped]], retries: _Retries, least: int) -> Restored | None:
     """The job's newest valid checkpoint, of which no tensor is read yet. Raises `CheckpointAbsent`, `StorageError`."""
-    found = _newest_valid(root, skipped, retries)
+    found = _newest_valid(root, skipped, retries, least)
     unread = next(((path, error) for path, error in skipped if isinstance(error, StorageUnreadable)), None)
     if found is None and unread is not None:
         remedy = "repair the storage, or remove this folder to train without it"
@@ -205,15 +205,16 @@ def _why(path: Folder, error: Skipped) -> str:
 
 
 def _newest_valid(
-    root: Folder, skipped: list[tuple[Folder, Skipped]], retries: _Retries
+    root: Folder, skipped: list[tuple[Folder, Skipped]], retries: _Retries, least: int
 ) -> tuple[Folder, Manifest] | None:
     """The newest checkpoint whose files are all valid. Newer ones are added to `skipped`; corrupt ones are noted in the storage.
 
-    Raises `CheckpointAbsent` if one is removed meanwhile.
+    Raises `CheckpointAbsent` if one is removed meanwhile, and for one of a step below `least`.
     """
     for path in retries.of(lambda: _as_first_rank_sees(root, lambda: complete(root))):
         if path in [known for known, _ in skipped]:
             continue
+        refuse_older(path, least)
         try:
             found = path, retries.of(partial(verify_together, path, retries.beat))
         except CheckpointCorrupt as error:

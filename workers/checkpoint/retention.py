@@ -51,7 +51,7 @@ def newest(root: Folder) -> Folder | None:
 
 def step_of(path: Folder) -> int:
     """The step of a checkpoint's folder."""
-    return int(path.name.removeprefix(_STEP))
+    return _number(path.name)
 
 
 def prune(
@@ -82,18 +82,21 @@ def prune(
     return tuple(sorted(step_of(path) for path in (saved, *kept)))
 
 
-def listed_again(find: Callable[[], T], pauses_s: Sequence[float], beat: Callable[[], None] = lambda: None) -> T:
+def listed_again(
+    find: Callable[[int], T], pauses_s: Sequence[float], beat: Callable[[], None] = lambda: None, least: int = 0
+) -> T:
     """What `find` returns, which lists checkpoints. Where a save has removed one meanwhile a newer one is there, so it is called again.
 
-    This node may see the newer one later: None is then no answer. `beat` is called after each of the pauses. Raises what `find` raises,
-    and its last `CheckpointAbsent` if no newer one has come by the end of the pauses.
+    This node may see the newer one later. Until the pauses are over None is then no answer, and `find` is to refuse checkpoints of steps
+    below its argument, as `refuse_older` does. `least`: its first. `beat` is called after each of the pauses. Raises what `find` raises,
+    and its last `CheckpointAbsent` if no other one has come by the end of the pauses.
     """
     removed: CheckpointAbsent | None = None
     for pause_s in (*pauses_s, None):
         try:
-            found = find()
+            found = find(0 if pause_s is None else least)
         except CheckpointAbsent as error:
-            removed = error
+            removed, least = error, max(least, _step_in(error.folder))
         else:
             if found is not None or removed is None:
                 return found
@@ -103,6 +106,13 @@ def listed_again(find: Callable[[], T], pauses_s: Sequence[float], beat: Callabl
         beat()
     assert removed is not None
     raise removed
+
+
+def refuse_older(path: Folder, least: int) -> None:
+    """Raise CheckpointAbsent for a checkpoint of a step below `least`: one of that step was removed, for which a newer one is there."""
+    if step_of(path) < least:
+        # Without its name: it was not removed.
+        raise CheckpointAbsent(f"{path} is older than one that was removed, and no newer one is seen yet; try again.")
 
 
 def is_full(error: OSError) -> bool:
@@ -174,7 +184,7 @@ def pin(path: Folder) -> Manifest:
     if there:
         again = "pin it again in a minute, or in a day if that save has died"
         raise OSError(errno.EBUSY, f"a save is looking whether it is pinned; {again}", path.where)
-    raise CheckpointRemoved(f"{path} was removed, to make room; pin a newer one.")
+    raise CheckpointRemoved(f"{path} was removed, to make room; pin a newer one.", path.name)
 
 
 def unpin(path: Folder) -> None:
@@ -244,6 +254,15 @@ def _another_save(path: Folder, what: str) -> CheckpointError:
 def _steps(root: Folder) -> list[Folder]:
     """Newest first."""
     return sorted((root / name for name in root.folders() if is_step(name)), key=step_of, reverse=True)
+
+
+def _step_in(name: str) -> int:
+    """The step in the name of a checkpoint's folder; 0 in another name."""
+    return _number(name) if is_step(name) else 0
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix(_STEP))
 
 
 def is_step(name: str) -> bool:

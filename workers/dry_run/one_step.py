@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from ...strategies.cost.in_flight import round_length
 from ...strategies.cost.stage_balance import stage_blocks
 from ...strategies.layout import profiled
 from ...strategies.mesh import Mesh, make_mesh
@@ -124,10 +125,11 @@ def _decided(train: TrainSpec, vocab: int) -> Choices:
 def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:
     """What to run for the rank at `place` of its pipeline."""
     batch, architecture, layout = train.check(vocab), train.architecture(vocab), train.layout
-    few = 3 if layout.stages == 1 else 3 * layout.stages
     microbatches: tuple[int, ...] = (batch.microbatches,)
-    if batch.microbatches > few and not whole:
-        microbatches = (few - layout.stages, few)
+    # Rounds as long as the step's: their length decides how much a stage holds.
+    in_turn = layout.stages_per_rank * round_length(layout, batch.microbatches)
+    if batch.microbatches > 3 * in_turn and not whole:
+        microbatches = (2 * in_turn, 3 * in_turn)
     if architecture is None:
         return Grid((None,), microbatches, (0, batch.microbatches))
     stages = stage_blocks(layout, module_flops(architecture, train.data.seq_len))
@@ -135,9 +137,18 @@ def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:
     depth = sum(mine) / len(mine)
     # Enough blocks that none is prefetched too early or too late, and that one is neither first, second nor last.
     least = max(train.overlap.prefetch, _LEAST_PREFETCH) + 1
-    if whole or train.offload.activations or depth <= least + 1 or _shares_buckets(train, architecture):
+    every = 1 if train.recompute.mode == "none" else train.recompute.every
+    least += (mine[0] - least) % every  # after the last recomputed block come as many as in the rank's stages
+    alike = every == 1 or len(set(mine)) == 1
+    if (
+        whole
+        or not alike
+        or train.offload.activations
+        or depth <= least + every
+        or _shares_buckets(train, architecture)
+    ):
         return Grid((None,), microbatches, (depth, batch.microbatches))
-    return Grid((least, least + 1), microbatches, (depth, batch.microbatches))
+    return Grid((least, least + every), microbatches, (depth, batch.microbatches))
 
 
 def _shares_buckets(train: TrainSpec, architecture: Architecture) -> bool:

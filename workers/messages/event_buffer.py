@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import accumulate, islice, takewhile
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 from .event import StepEvent, read, sanitize
 
@@ -24,6 +24,7 @@ class Event(TypedDict):
     ts: float  # unix seconds, of the machine that saw it
     kind: str
     data: dict[str, Any]
+    now: NotRequired[float]  # in a rank's answer: when it was sent, by the same clock
 
 
 #: One step of several ranks: rank → its record.

@@ -41,7 +41,8 @@ class Exec:
 class ExecEnd:
     """How a command ended. `status`: its exit status, 128 and the signal that ended it; None if it did not run to an end.
 
-    `last`: number of the rank's event with the last of its output. `at`: a moment after that, in unix seconds of the rank's node.
+    `last`: number of the rank's event with the last of its output. `at`: from an actor of an earlier version, whose events have the times
+    of its node's clock, a moment after that event; else 0.
     """
 
     message: str

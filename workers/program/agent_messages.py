@@ -45,7 +45,7 @@ def checked_failure(sent: Mapping[str, Any]) -> FailedEvent:
 
 
 def checked_answer(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Stacks, dumps of flight recorders and process groups (name → ranks) of a process.
+    """Stacks, dumps of flight recorders and process groups (name → ranks) of a process, and whether it is in a group (`joined`).
 
     Raises ValueError, TypeError, KeyError, AttributeError.
     The dumps are not read here: torch makes them, and another version may make others.
@@ -54,6 +54,7 @@ def checked_answer(sent: Mapping[str, Any]) -> dict[str, Any]:
         "stacks": [_stack(one) for one in sent["stacks"][:MOST_THREADS]],
         "dumps": list(sent["dumps"]),
         "groups": {name: [_rank(one) for one in ranks] for name, ranks in sent["groups"].items()},
+        "joined": bool(sent["joined"]),
     }
 
 

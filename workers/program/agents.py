@@ -133,8 +133,8 @@ class Agents:
     def status(self, pid: int) -> Status:
         """Phase, stacks and collectives of the program, as a trainer's `Heartbeat.status`. `pid`: its main process, which is asked first.
 
-        A program that has not joined a group counts as at work, whatever it does: its phase has no age. One that has joined a group and
-        does not answer has no phase.
+        A program that is in no group counts as at work, whatever it does: its phase has no age. One that has joined a group and does not
+        answer has no phase.
         """
         with self._lock:
             known = {one: connection for one, connection in self._connections.items() if psutil.pid_exists(one)}
@@ -143,7 +143,8 @@ class Agents:
         answer = _first_answer(known, pid)
         if known and answer is None:
             return {}
-        found = facts_of(self._of_gang(answer) if answer else {"stacks": [], "dumps": [], "groups": {}})
+        no_group = {"stacks": [], "dumps": [], "groups": {}, "joined": False}
+        found = facts_of(self._of_gang(answer) if answer else no_group)
         if answer is not None and self._is_saving():
             found |= {"idle_s": 0.0}
         of_driver = _first_answer(drivers, pid, deadline)
@@ -324,7 +325,10 @@ def listening(
 
 
 def facts_of(answer: Mapping[str, Any]) -> Status:
-    """Phase, stacks and collectives of a process's answer. Its age is that of the newest collective that began or ended."""
+    """Phase, stacks and collectives of a process's answer. Its age is that of the newest collective that began or ended.
+
+    One that has destroyed its groups is at work, as before it joined one: what it does now ends no collective.
+    """
     records: list[GroupRecord] = []
     ages: list[float] = []
     for dump in answer["dumps"]:
@@ -334,7 +338,7 @@ def facts_of(answer: Mapping[str, Any]) -> Status:
     return {
         "phase": PROGRAM,
         "step": 0,
-        "idle_s": min(ages, default=0.0),
+        "idle_s": min(ages, default=0.0) if answer["joined"] else 0.0,
         "stacks": answer["stacks"],
         "collectives": [record.to_json() for record in records],
     }

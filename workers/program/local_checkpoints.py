@@ -12,10 +12,13 @@ import functools
 import json
 import os
 import shutil
+import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import IO, Any, Final
 
 from ..atomic_files import write_whole
 from ..checkpoint.errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError
@@ -36,6 +39,10 @@ from ..locked_folder import of_this_host, open_locked, remove_unused
 from ..process_stat import TICKS, started_at
 from ..storage.local_folder import LocalFolder
 from .report_socket import LOCAL
+from .shared_folder import TRY_S
+
+#: Python's handler of a signal.
+Handler = Callable[[int, FrameType | None], Any]
 
 #: As many as a job keeps by default.
 KEEP: Final = 2
@@ -166,10 +173,50 @@ def remove_copies() -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
+    """Lock the folder for the block. A signal's handler may save, too: it runs before or after, as it would wait for this lock for ever."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while True:
+            with _handlers_deferred():
+                if _is_locked(file):
+                    try:
+                        yield
+                    finally:
+                        fcntl.flock(file, fcntl.LOCK_UN)
+                    return
+            time.sleep(TRY_S)
+
+
+def _is_locked(file: IO[str]) -> bool:
+    """Lock it, unless another process has. Whether it is locked here."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _handlers_deferred() -> Iterator[None]:
+    """Python's handlers of signals that arrive in the block run at its end. They run on the main thread, so others' blocks defer none."""
+    arrived: dict[int, FrameType | None] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        arrived[number] = frame
+
+    with contextlib.ExitStack() as at_end:
+        # Masks do not defer them: the kernel then lets another thread of the process take the signal, and Python runs its handler.
+        on_main = threading.current_thread() is threading.main_thread()
+        for number in signal.valid_signals() if on_main else ():
+            if callable(handler := signal.getsignal(number)):
+                at_end.callback(_run_late, handler, number, arrived)
+                at_end.callback(signal.signal, number, handler)
+                signal.signal(number, note)
         yield
+
+
+def _run_late(handler: Handler, number: int, arrived: dict[int, FrameType | None]) -> None:
+    if number in arrived:
+        handler(number, arrived[number])
 
 
 def _number(variable: str, default: int) -> int:

@@ -51,19 +51,32 @@ class CheckpointMismatch(CheckpointError):
 class RankMeeting:
     """One rank's place among the `world` ranks of a generation. `restarts`: how often its launcher has started it again there."""
 
-    def __init__(self, store: Any, rank: int, world: int, is_to_stop: Callable[[], bool], restarts: int = 0) -> None:
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        world: int,
+        is_to_stop: Callable[[], bool],
+        restarts: int = 0,
+        is_replaced: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_to_stop` includes `is_replaced`: whether the launcher has started the rank once more."""
         self._store: Store = store
         self.rank, self.world = rank, world
-        self.is_to_stop = is_to_stop
+        self.is_to_stop, self._is_replaced = is_to_stop, is_replaced
         self._keys = f"shardyard/{restarts}"
         self._begun: int | None = None  # the step that this rank has begun last, of those that all save
         self._failed: Counter[int | None] = (
             Counter()
         )  # choices that have failed, by trainer: as many on all ranks that have asked as often
 
-    def after(self, restarts: int, is_over: Callable[[], bool]) -> "RankMeeting":
-        """The same rank's place after this many restarts by its launcher. `is_over`: whether that has started it once more."""
-        return RankMeeting(self._store, self.rank, self.world, lambda: is_over() or self.is_to_stop(), restarts)
+    def after(self, restarts: int, is_replaced: Callable[[], bool]) -> "RankMeeting":
+        """The same rank's place after this many restarts by its launcher. `is_replaced`: whether that has started it once more."""
+
+        def is_to_stop() -> bool:
+            return is_replaced() or self.is_to_stop()
+
+        return RankMeeting(self._store, self.rank, self.world, is_to_stop, restarts, is_replaced)
 
     def claim(self, step: int, every: bool) -> None:
         """Declare that this rank saves the step, alone or as one of all. Raises CheckpointMismatch."""
@@ -117,8 +130,13 @@ class RankMeeting:
             finally:
                 self._store.set(key, _MADE if made else _NOTHING)
             return made
+
+        def is_made() -> bool:
+            return not self._store.get(key).decode().startswith(_MAKING)
+
         with contextlib.suppress(CheckpointError):  # what does not end has perhaps made some
-            self._wait(lambda: not self._store.get(key).decode().startswith(_MAKING), "room")
+            # A rank that is to stop waits, too: this may be the save for which it has time until it is killed.
+            self._wait(is_made, "room", self._is_replaced)
         return self._store.get(key).decode() != _NOTHING
 
     def gather(self, step: int, part: str) -> list[str] | None:
@@ -194,10 +212,11 @@ class RankMeeting:
         """Whether no rank reads that checkpoint any more."""
         return self._store.add(f"{self._keys}/fetched/{trainer}", 0) >= self.world
 
-    def _wait(self, is_done: Callable[[], bool], whom: str) -> None:
-        deadline = time.monotonic() + WAIT_S
+    def _wait(self, is_done: Callable[[], bool], whom: str, is_to_end: Callable[[], bool] | None = None) -> None:
+        """Raises CheckpointError, and EndRequested once `is_to_end`. None: once the rank is to stop."""
+        is_to_end, deadline = is_to_end or self.is_to_stop, time.monotonic() + WAIT_S
         while not is_done():
-            if self.is_to_stop():
+            if is_to_end():
                 raise EndRequested
             if time.monotonic() >= deadline:
                 raise CheckpointError(f"resume() waited {WAIT_S:g} s for {whom}.")

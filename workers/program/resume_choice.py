@@ -13,7 +13,7 @@ from typing import Any
 
 from ..checkpoint.errors import CheckpointAbsent, CheckpointCorrupt, CheckpointError
 from ..checkpoint.program_files import SavedByProgram, check, read_program
-from ..checkpoint.retention import complete, listed_again, note_corrupt, note_valid, step_of
+from ..checkpoint.retention import complete, listed_again, note_corrupt, note_valid, refuse_older, step_of
 from ..messages.event import IncidentEvent, to_json
 from ..storage.errors import StorageUnreadable
 from ..storage.folder import Folder
@@ -58,12 +58,13 @@ class ResumeChoice:
             self._meeting.give_up(self._trainer)
             raise
 
-    def _agreed(self) -> SavedByProgram | None:
-        """The choice of all ranks. Raises CheckpointAbsent, on all of them, where a rank finds that one was removed."""
+    def _agreed(self, least: int) -> SavedByProgram | None:
+        """The choice of all ranks, as `listed_again` has it. Raises CheckpointAbsent, on all of them, where a rank finds that one was
+        removed."""
         before: Choice | None = None
         while True:
             number, self._number = self._number, self._number + 1
-            choice = self._meeting.picked(number, partial(self._pick, before), self._trainer)
+            choice = self._meeting.picked(number, partial(self._pick, before, least), self._trainer)
             if choice is None:
                 return None
             path = folder_at(choice["where"])
@@ -83,10 +84,10 @@ class ResumeChoice:
                 self._meeting.give_up(self._trainer)
                 raise _final(fault, path)
             if vote == "removed":
-                raise CheckpointAbsent(f"{path} was removed, to make room; call resume() again.")
+                raise CheckpointAbsent(f"{path} was removed, to make room; call resume() again.", path.name)
             if vote == "unread":
                 choice["unread"] = f"{path} cannot be read"
-            before = choice
+            before, least = choice, 0  # it was seen, and is not used: what is older than the removed one may be
 
     def _examined(self, path: Folder, own: bool) -> tuple[SavedByProgram | None, Fault | None]:
         """The checkpoint that was picked, or what is wrong with it."""
@@ -127,23 +128,27 @@ class ResumeChoice:
         for name in saved.parts[part].values():
             tried(partial(check, saved, name, look))
 
-    def _pick(self, before: Choice | None) -> Choice | None:
+    def _pick(self, before: Choice | None, least: int) -> Choice | None:
         """The newest checkpoint that is older than `before`, or the one that the job continues. One that a single rank saved is valid.
 
-        Where a save has removed one meanwhile, a newer one than `before` is there.
+        Where a save has removed one meanwhile, a newer one than `before` is there. None of a step below `least` is picked before the pauses
+        are over.
         """
-        bounds = itertools.chain([before], itertools.repeat(None))
+        bounds, pauses_s = itertools.chain([before], itertools.repeat(None)), storage_tries.BACKOFF_S
         try:
-            return listed_again(lambda: self._pick_own(next(bounds)), storage_tries.BACKOFF_S) or self._pick_other()
+            own = listed_again(lambda step: self._pick_own(next(bounds), step), pauses_s, least=least)
+            return own or self._pick_other()
         except CheckpointAbsent as error:
             raise CheckpointError(str(error)) from error  # the other ranks know it as a choice that failed
 
-    def _pick_own(self, before: Choice | None) -> Choice | None:
-        """The newest of the job. Raises StorageUnreadable if a newer one cannot be read and no other is valid, CheckpointAbsent."""
+    def _pick_own(self, before: Choice | None, least: int) -> Choice | None:
+        """The newest of the job. Raises StorageUnreadable if a newer one cannot be read and no other is valid, CheckpointAbsent, also for
+        one of a step below `least`."""
         unread: str | None = None if before is None else before["unread"]
         for path in tried(lambda: complete(self._root())):
             if before is not None and path.where >= before["where"]:
                 continue
+            refuse_older(path, least)
             fault: Fault | None = None
             try:
                 saved = tried(partial(read_program, path))

@@ -69,9 +69,8 @@ class Rank(SnapshotService):
             address = host.address()
             listener = host.listen(address) if rank == 0 else None
             segments = self.store.own
-            request = Request(
-                host.trainer_environment(self.device, self.env), str(Path.cwd()), self.entry, len(segments)
-            )
+            env = host.trainer_environment(self.device, self.entry, self.env)
+            request = Request(env, str(Path.cwd()), self.entry, len(segments))
             more = [*segments, *([listener.fileno()] if listener else [])]
             try:
                 self.trainer = await asyncio.to_thread(fork_trainer, host.fork_root(), host.raylet(), request, more)
@@ -123,11 +122,12 @@ class Rank(SnapshotService):
         return True
 
     async def pull(self, after: int, wait_s: float) -> list[Event]:
-        """Events after `after`, oldest first, waiting up to `wait_s` for one; acknowledges those up to `after`."""
+        """Events after `after`, oldest first, waiting up to `wait_s` for one; acknowledges those up to `after`. Each has the time `now`."""
         self.lease.renew()
         events = await self.events.pull(after, wait_s, self.trainer)
         self.lease.renew()
-        return events
+        now = time.time()
+        return [{**event, "now": now} for event in events]
 
     async def heartbeat(self) -> None:
         """Renew the lease, for a supervisor that has no room for events."""

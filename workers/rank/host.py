@@ -58,18 +58,20 @@ def raylet() -> int:
     return int(os.environ.get("RAY_RAYLET_PID") or os.getppid())
 
 
-def trainer_environment(device: str, added: Mapping[str, str] | None = None) -> dict[str, str]:
+def trainer_environment(device: str, entry: str, added: Mapping[str, str] | None = None) -> dict[str, str]:
     """The trainer's environment: this actor's without Ray's (whose token is not for users' code), what its job adds, and its devices.
 
-    Unless this actor's environment has settings for torch's allocator, its segments grow in place: sizes that change from step to step,
-    as of gathered parameters, then leave less unusable memory between them.
+    `entry`: as in the fork server's `Request`. In this package's own loop the segments of torch's allocator grow in place, unless this
+    actor's environment has settings for it: sizes that change from step to step, as of gathered parameters, then leave less unusable
+    memory between them. A user's program may share tensors of such segments with another process only where the container permits
+    `pidfd_getfd` (pytorch#165685), so that it keeps torch's default.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     env |= (ONE_THREAD if device == "cpu" else {}) | dict(added or {})
     env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus()) if device == "cuda" else ""
     if device == "cuda":
         env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # that of Ray's numbers, by which NVML is asked, too
-        if not any(name in env for name in _ALLOCATOR):
+        if not entry and not any(name in env for name in _ALLOCATOR):
             env[_ALLOCATOR[0]] = "expandable_segments:True"
     return env
 

@@ -4,7 +4,6 @@ Also the stacks of a trainer that does not answer, which the hang watchdog asks 
 """
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
@@ -43,10 +42,10 @@ class RankOrders:
             return None if taken is None else taken.to_json()
         place = None
         if trainer is not None and target is not None:
-            env = host.trainer_environment(self._device, self._env)
+            env = host.trainer_environment(self._device, self._entry, self._env)
             place = Place(target.pid, target.program, target.mask, trainer.gone.is_set, env, host.address())
         ended = await self._commands.run(Exec.from_json(order), place)
-        return None if ended is None else replace(ended, last=self._events.spool.last, at=time.time()).to_json()
+        return None if ended is None else replace(ended, last=self._events.spool.last).to_json()
 
     async def stacks(self, trainer: TrainerProcess | None) -> str:
         """The stacks of `trainer`, or of the program that it runs, as py-spy reads them; empty if it cannot."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..clock_offset import ClockOffset
 from ..messages.event import (
     LogEvent,
     MetricsEvent,
@@ -120,6 +121,7 @@ class EventPump:
         """
         from ray.exceptions import RayError
 
+        clock = ClockOffset()  # of the rank's node
         try:
             await _settled(self.journal, member)
             if start is not None:
@@ -128,7 +130,7 @@ class EventPump:
                 if not await self._gate.opens(self._pull_s):
                     await member.placed.heartbeat()
                     continue
-                events = await member.placed.pull(member.pulled, self._pull_s)
+                events = _on_this_clock(await member.placed.pull(member.pulled, self._pull_s), clock)
                 called = time.monotonic()
                 for turn in turns(events, self._steps_of_a_turn):
                     if time.monotonic() >= called + self._pull_s:
@@ -320,6 +322,16 @@ async def _keep_lease(member: Member) -> None:
     """An actor that is gone ends the next pull; what it has given is taken in before."""
     with contextlib.suppress(Exception):  # a call to another process
         await member.placed.heartbeat()
+
+
+def _on_this_clock(events: Sequence[Event], clock: ClockOffset) -> list[Event]:
+    """The events with the times that this node's clock had. Those of an actor of an earlier version, without `now`, are as they were."""
+    if events and "now" in events[0]:
+        clock.add(time.time() - events[0]["now"])
+    return [
+        Event(seq=event["seq"], ts=event["ts"] + clock.seconds, kind=event["kind"], data=event["data"])
+        for event in events
+    ]
 
 
 def _only_steps(events: Sequence[Event]) -> bool:

@@ -55,7 +55,7 @@ class Lifecycle:
         """Returns when the final event is emitted."""
         act: dict[Phase, Callable[[], Awaitable[Phase]]] = {
             "placing": self._place,
-            "training": self._train,
+            "training": self._after_generation,
             "repairing": self._repair,
         }
         try:
@@ -125,12 +125,6 @@ class Lifecycle:
         lost = await gang.placement.lost(gang.members)
         self.generations.assign(await gang.placement.create(lost, gang.generation + 1))
 
-    async def _train(self) -> Phase:
-        following = await self._after_generation()
-        if following == "ending" and self.gang.stopping == "preempt" and not self.gang.failures:
-            await self._save()
-        return following
-
     async def _repair(self) -> Phase:
         """Repair the gang, with no time limit: wait for Ray to notice a node's death, for room, and for replicas."""
         async with leases_kept(self.gang.members, self.gang.spec.lease_s):
@@ -138,31 +132,35 @@ class Lifecycle:
         return "training" if repaired else await self._after_generation()
 
     async def _after_generation(self) -> Phase:
-        """Wait until the generation ends, or has failed to start; returns the next phase."""
+        """Wait until the generation ends, or has failed to start; returns the next phase. What a preempted one has trained is saved."""
         gang = self.gang
         await gang.ended.wait()
-        if gang.stopping or gang.all_done:
-            return "ending"
-        async with leases_kept(gang.members, gang.spec.lease_s):
-            return "repairing" if await self.generations.decide() else "ending"
+        if not (gang.stopping or gang.all_done):
+            async with leases_kept(gang.members, gang.spec.lease_s):
+                if await self.generations.decide():
+                    return "repairing"
+        if gang.stopping == "preempt" and gang.phase != "placing":
+            await self._save()
+        return "ending"
 
     async def _save(self) -> None:
         """Have all ranks end after the same step and save it. Returns when they have, a rank has failed, or the job is cancelled.
 
-        Ranks that are left by one that is gone save nothing together: what they have in memory becomes the checkpoint.
+        Ranks that cannot save it together, or have not in time, save nothing: what they have in memory becomes the checkpoint.
         """
         gang = self.gang
-        gang.ended.clear()
-        await gang.journal.settled()  # so that a successor knows why they end
-        await call_each(gang.members, RankHandle.save)
-        if not (gang.all_done or gang.awaits_return or gang.failures or gang.stopping == "cancel"):
-            with contextlib.suppress(TimeoutError):
-                await within(SAVE_S, gang.ended.wait())
-        if gang.awaits_return and gang.stopping != "cancel":
+        if gang.phase == "training" and not gang.failures:
+            gang.ended.clear()
+            await gang.journal.settled()  # so that a successor knows why they end
+            await call_each(gang.members, RankHandle.save)
+            if not (gang.all_done or gang.awaits_return or gang.failures or gang.stopping == "cancel"):
+                with contextlib.suppress(TimeoutError):
+                    await within(SAVE_S, gang.ended.wait())
+        if await _is_broken(gang) and gang.stopping != "cancel":
             async with leases_kept(gang.members, gang.spec.lease_s):
                 message = await self.generations.save_from_memory()
             # Else no reported step is to be trained again.
-            if gang.merger.newest(CheckpointEvent.kind) < gang.merger.newest_step:
+            if max(gang.merger.newest(CheckpointEvent.kind), 0) < gang.merger.newest_step:
                 gang.emit_incident(Failure("checkpoint_failed", None, message))
 
     async def _end(self) -> None:
@@ -267,7 +265,8 @@ class Lifecycle:
         if end is not None and not self.gang.merger.ended:
             order = queue.report(name).order
             event = ExecEvent(id=order.id, rank=order.rank, status=end.status, message=end.message)
-            # Streams are in order of time, and a rank's clock may be ahead of this one: its output must not follow the command's end.
+            # Streams are in order of time, and the clock of an actor of an earlier version may be ahead of this one: its output must not
+            # follow the command's end.
             self.gang.merger.emit(event, max(time.time(), end.at), urgent=True)
 
     async def _profile(self, name: str) -> None:
@@ -303,6 +302,18 @@ def begin_each(
     for name in pending:
         if name not in tasks:
             tasks[name] = asyncio.get_running_loop().create_task(carry_out(name))
+
+
+async def _is_broken(gang: Gang) -> bool:
+    """Whether ranks of this package's own loop cannot save together, although what they have in memory is whole.
+
+    A repair has killed their trainers, one of them is gone, they have not ended in time, or a machine has failed.
+    """
+    if gang.all_done or gang.spec.entry:
+        return False
+    if gang.phase == "repairing" or gang.awaits_return or not gang.ended.is_set():
+        return True
+    return bool(gang.failures) and gang.is_repairable(await choose_root_cause(gang))
 
 
 async def _find_ranks(members: Sequence[Member]) -> None:

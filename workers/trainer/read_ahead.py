@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 from ...strategies.fields import Inputs
+from ...strategies.thread_device import use_device
 
 #: Token numbers of inputs and targets, each [rows, positions]; or the fields and numbers of samples of the user's own source.
 Pair = tuple[Inputs, torch.Tensor]
@@ -35,7 +36,7 @@ class ReadAhead:
             return
         self._drop()
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "read-ahead", initializer=_use, initargs=(self._device,))
+            self._thread = ThreadPoolExecutor(1, "read-ahead", initializer=use_device, initargs=(self._device,))
         self._next = (first, self._thread.submit(self._pinned, first))
 
     def close(self) -> None:
@@ -53,9 +54,3 @@ class ReadAhead:
     def _pinned(self, first: int) -> Pair:
         inputs, targets = self._read(first)
         return (inputs.pin_memory(), targets.pin_memory()) if self._device.type == "cuda" else (inputs, targets)
-
-
-def _use(device: torch.device) -> None:
-    """Use the rank's own device in this thread too: pinning would otherwise initialise device 0."""
-    if device.type == "cuda":
-        torch.cuda.set_device(device)

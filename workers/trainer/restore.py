@@ -9,13 +9,14 @@ import contextlib
 import queue
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch.distributed as dist
 
-from ...strategies.layout import own_clocks
+from ...strategies.layout import Refusal, own_clocks
+from ...strategies.param_shard import frozen_names
 from ..checkpoint import restore as checkpoints
 from ..checkpoint.async_saver import Saved
 from ..checkpoint.errors import CheckpointError
@@ -210,10 +211,26 @@ class Restore(Callback):
             if said := other_numbers(training.get("model"), self._saved.parts.architecture):
                 sys.stderr.write(f"{said}\n")
 
-    def _accept(self, training: Mapping[str, Any], own: bool) -> None:
+    def _accept(self, manifest: Manifest, own: bool) -> None:
         """Raises `Refusal` if a checkpoint is of another model or other data."""
-        self._state.locate(training, own)  # first: another tokenizer is why a vocabulary has another size
-        refuse_other_model(training.get("model"), self._saved.parts.architecture)
+        self._state.locate(manifest.training, own)  # first: another tokenizer is why a vocabulary has another size
+        refuse_other_model(manifest.training.get("model"), self._saved.parts.architecture)
+        refuse_frozen(frozen_names(self._saved.parts.parallel.parts), manifest.tensors)
+
+
+def refuse_frozen(frozen: Collection[str], saved: Collection[str]) -> None:
+    """Raise `Refusal` if any of the `frozen` weights is among the tensors that a checkpoint has `saved`: it was trained there.
+
+    It cannot be read: the checkpoints of this job would not have it, and the factory makes it at every start.
+    """
+    lost = sorted(name for name in frozen if name in saved)
+    if lost:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise Refusal(
+            "model.import",
+            f"{lost[0]}{more}, frozen here, was trained in the checkpoint: its value would be lost, as the factory makes it at each start.",
+            "Train it here too, or leave resume_from out. If the factory loads its value, let the parameter have another name.",
+        )
 
 
 def _read_within(seconds: float, path: Folder) -> Manifest:

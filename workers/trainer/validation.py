@@ -82,12 +82,17 @@ def evaluating(parts: Sequence[nn.Module]) -> Iterator[None]:
 def _end_evaluation(module: nn.Module, before: Mapping[nn.Module, bool]) -> None:
     """Call a module's own method `train` if its mode has changed: it may undo what it did for the evaluation.
 
-    Of a module whose parts were in different modes, that of each part. Modules that it has made for the evaluation have no mode before.
+    Of a module whose parts were in different modes, then that of each part. Modules made for the evaluation have no mode before.
     """
     known = [one for one in module.modules() if one in before]
     modes = {before[one] for one in known}
-    if len(modes) > 1:
-        for child in module.children():
-            _end_evaluation(child, before)
-    elif any(one.training != before[one] for one in known):
+    if all(one.training == before[one] for one in known):
+        return
+    if len(modes) == 1:
         module.train(*modes)
+        return
+    # Torch's own method does nothing but set the modes of all parts, which may be modules with a method of their own.
+    if module in before and type(module).train is not nn.Module.train:
+        module.train(before[module])
+    for child in module.children():
+        _end_evaluation(child, before)

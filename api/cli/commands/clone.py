@@ -21,7 +21,7 @@ from ...client import ApiError, Client
 from ...errors import InvalidParameter
 from ...spec_copy import cloned
 from ...spec_file import read, text_of
-from ...spec_overrides import values_of, with_overrides
+from ...spec_overrides import values_of, with_overrides, without_old_archive
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Overrides, Url, Wait
 from ..terminal.screen import Screen
@@ -67,7 +67,7 @@ def clone(
         stays = False
         key = key or str(uuid.uuid4())  # submitted again with it, what was stored already is no second job
         try:
-            edited = read(path, Path.cwd())
+            edited = without_old_archive(read(path, Path.cwd()), given)
             text = text_of(edited, edited.document)
             if text is not None and text != edited.text:
                 write_whole(path, [text.encode()])  # so that a text that stays means the same in its folder

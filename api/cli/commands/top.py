@@ -6,7 +6,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from rich.text import Text
 from ....service.schemas.job import Job
 from ....service.schemas.node import Node
 from ...client import ApiError, Client, Unreachable
+from ..end_signals import EndSignals
 from ..exit_codes import ExitCode
 from ..options import Json, Url
 from ..terminal.screen import Screen, size, table
@@ -94,7 +95,8 @@ def top(
             screen.out.print(poll(client, _PIPED).fitting(2 * _PIPED))
         else:
             try:
-                _stay(screen, client, interval)
+                with EndSignals():
+                    _stay(screen, client, interval)
             except KeyboardInterrupt:
                 raise typer.Exit(ExitCode.INTERRUPTED) from None
 
@@ -142,7 +144,8 @@ def _keys() -> Iterator["_Keys"]:
         tty.setcbreak(descriptor)
         yield _Keys(descriptor)
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        with suppress(termios.error):  # it was closed
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 @dataclass(frozen=True)

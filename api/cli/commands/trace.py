@@ -70,12 +70,11 @@ def trace(
             screen.json(page) if json else _list(screen, job, page)
             return
         found = client.trace_summary(job, show) if show else _recorded(screen, client, client.trace(job, steps=steps))
-        if json:
-            screen.json(found)
-        else:
-            _show(screen, found)
-        if output and found.ranks:
-            _save(screen, client, found.trace, output)
+        try:
+            if output and found.ranks:
+                _save(screen, client, found.trace, output)
+        finally:  # last, because output into a pipe whose reader has ended ends the command
+            screen.json(found) if json else _show(screen, found)
     if found.trace.state == "open":
         screen.say(
             f"{found.trace.id} is not finished: {found.trace.parts} of {found.trace.parts_wanted} steps of its ranks are there."

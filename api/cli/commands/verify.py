@@ -63,16 +63,18 @@ def verify(
         path = out or Path(f"{given.name}.certificate.json")
         _check_place(path)
         certificate = _proven(given, steps, whole, screen)
-    _show(screen, certificate, json)
-    if not check:
-        _write(path, certificate)
-        if not json:
-            screen.say(f"Written: {path} and {_page_of(path).name}")
-    if job is not None:
-        with Client(url) as client:
-            attached = client.attach_certificate(job, certificate)
-        if not json:
-            screen.say(f"Attached to {attached.id}")
+    try:
+        if not check:
+            _write(path, certificate)
+            if not json:
+                screen.say(f"Written: {path} and {_page_of(path).name}")
+        if job is not None:
+            with Client(url) as client:
+                attached = client.attach_certificate(job, certificate)
+            if not json:
+                screen.say(f"Attached to {attached.id}")
+    finally:  # last, because output into a pipe whose reader has ended ends the command
+        _show(screen, certificate, json)
     if not (check or certificate.equal):
         raise typer.Exit(ExitCode.ERROR)
 

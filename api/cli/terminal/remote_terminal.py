@@ -1,6 +1,6 @@
 """Connects this terminal with one at a rank: keys go there as they are pressed, and what is printed there is shown here.
 
-Ctrl-] detaches. The terminal's settings are restored however the connection ends.
+Ctrl-] detaches. The terminal's settings are restored however the connection ends, also by SIGTERM.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from ....service.schemas.problem import FieldError
 from ....workers.first_readable import first_readable
 from ...client.streams import RankStream, Streams
 from ...client.transport import ApiError
+from ..end_signals import EndSignals
 
 #: The key that detaches: Ctrl-], as of telnet.
 DETACH: Final = b"\x1d"
@@ -49,7 +50,8 @@ def connect(url: str | None, job: str, rank: int, command: list[str], *, keep: b
         async with Streams(url) as streams, streams.terminal(job, rank, command, keep=keep, size=size) as stream:
             return await _show(stream)
 
-    return asyncio.run(connected())
+    with EndSignals():
+        return asyncio.run(connected())
 
 
 async def _show(stream: RankStream) -> Ended:
@@ -61,19 +63,22 @@ async def _show(stream: RankStream) -> Ended:
         resizing.add(task)
         task.add_done_callback(resizing.discard)
 
-    with _raw(sys.stdin.fileno()):
-        tasks = {loop.create_task(_print(stream)), loop.create_task(_type(stream))}
-        loop.add_signal_handler(signal.SIGWINCH, resized)
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            ended = next(iter(done)).result()
-        finally:
-            loop.remove_signal_handler(signal.SIGWINCH)
-            for task in (*tasks, *resizing):
-                task.cancel()
-            await asyncio.gather(*tasks, *resizing, return_exceptions=True)
-    if ended.status is None:
-        _write(_RESTORE)
+    ended = Ended("lost")
+    try:
+        with _raw(sys.stdin.fileno()):
+            tasks = {loop.create_task(_print(stream)), loop.create_task(_type(stream))}
+            loop.add_signal_handler(signal.SIGWINCH, resized)
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                ended = next(iter(done)).result()
+            finally:
+                loop.remove_signal_handler(signal.SIGWINCH)
+                for task in (*tasks, *resizing):
+                    task.cancel()
+                await asyncio.gather(*tasks, *resizing, return_exceptions=True)
+    finally:
+        if ended.status is None:
+            _write(_RESTORE)
     return ended
 
 
@@ -120,4 +125,5 @@ def _raw(descriptor: int) -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        with suppress(termios.error):  # it was closed
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

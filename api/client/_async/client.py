@@ -19,7 +19,6 @@ from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
 from .. import clone_requests, requests
 from ..module_plan import OnUnplanned
-from ..token import BearerToken
 from ..transport import (
     FINAL,
     GONE,
@@ -32,11 +31,9 @@ from ..transport import (
     Tries,
     Unreachable,
     WaitTimeout,
-    check_url,
     checked,
     event_of,
     find_url,
-    made,
     may_pass,
     pause_of,
     readable,
@@ -47,7 +44,7 @@ from .job import AsyncJobHandle
 from .job_changes import AsyncJobChanges
 from .model_endpoints import AsyncModelEndpoints
 from .planning import AsyncPlanning
-from .runtime import Answer, HttpClient, closing, in_thread, sleep
+from .runtime import Answer, closing, in_thread, sleep
 from .sweep_endpoints import AsyncSweepEndpoints
 
 T = TypeVar("T")
@@ -73,10 +70,8 @@ class AsyncClient(
         patience_s: float = 300.0,
         tries: int = len(PAUSES) + 1,
     ) -> None:
-        self._given, self._patience_s, self._tries = url, patience_s, tries
-        self.url = find_url(url)
-        check_url(self.url)
-        self._http = made(HttpClient, self.url, url, timeout_s, auth=BearerToken(token, named=bool(url)))
+        super().__init__(url, token, timeout_s)
+        self._patience_s, self._tries = patience_s, tries
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,9 +80,6 @@ class AsyncClient(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    async def close(self) -> None:
-        await self._http.aclose()
 
     # Jobs
 

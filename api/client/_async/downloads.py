@@ -12,7 +12,8 @@ from ....workers.checkpoint.manifest import MANIFEST
 from .. import requests
 from ..artifact_file import ArtifactFile, digest_of, is_there, place_below, place_of, remove_other
 from ..transport import ApiError, Call, Tries, checked, find_url, readable
-from .runtime import HttpClient, for_each, in_thread, sleep, stay
+from .connection import AsyncConnection
+from .runtime import for_each, in_thread, sleep, stay
 
 T = TypeVar("T")
 
@@ -21,12 +22,9 @@ AT_ONCE = 4
 _PAGE = 1000
 
 
-class AsyncDownloads(ABC):
+class AsyncDownloads(AsyncConnection, ABC):
     """The client implements how a request is sent."""
 
-    url: str
-    _given: str | None
-    _http: HttpClient
     _tries: int
 
     @abstractmethod
@@ -95,6 +93,7 @@ class AsyncDownloads(ABC):
         tries, arrived = Tries(self.url, self._tries), 0
         with ArtifactFile(place) as file:
             while True:
+                stay()  # also between tries, which take minutes
                 try:
                     with readable(self.url):
                         async with self._http.stream(

@@ -20,7 +20,6 @@ from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
 from .. import clone_requests, requests
 from ..module_plan import OnUnplanned
-from ..token import BearerToken
 from ..transport import (
     FINAL,
     GONE,
@@ -33,11 +32,9 @@ from ..transport import (
     Tries,
     Unreachable,
     WaitTimeout,
-    check_url,
     checked,
     event_of,
     find_url,
-    made,
     may_pass,
     pause_of,
     readable,
@@ -48,7 +45,7 @@ from .job import JobHandle
 from .job_changes import JobChanges
 from .model_endpoints import ModelEndpoints
 from .planning import Planning
-from .runtime import Answer, HttpClient, closing, in_thread, sleep
+from .runtime import Answer, closing, in_thread, sleep
 from .sweep_endpoints import SweepEndpoints
 
 T = TypeVar("T")
@@ -72,10 +69,8 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         patience_s: float = 300.0,
         tries: int = len(PAUSES) + 1,
     ) -> None:
-        self._given, self._patience_s, self._tries = url, patience_s, tries
-        self.url = find_url(url)
-        check_url(self.url)
-        self._http = made(HttpClient, self.url, url, timeout_s, auth=BearerToken(token, named=bool(url)))
+        super().__init__(url, token, timeout_s)
+        self._patience_s, self._tries = patience_s, tries
 
     def __enter__(self) -> Self:
         return self
@@ -84,9 +79,6 @@ class Client(Downloads, JobChanges, ModelEndpoints, Endpoints, Planning, SweepEn
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        self._http.close()
 
     # Jobs
 

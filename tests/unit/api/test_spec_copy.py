@@ -71,11 +71,22 @@ def test_what_is_set_in_a_layout_that_the_advisor_chose_counts(text: str | None)
     assert ("# the smallest" in sent.text) is (text is not None)
 
 
-@pytest.mark.parametrize("layout", ["{auto: {world: 8}}", "auto", None])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "{auto: {world: 8}}",
+        "auto",
+        "{data: 8, zero: 1}, recompute: {mode: full}",  # the texts of retries
+        "{auto: null, data: 8, zero: 1}, recompute: {mode: full}",
+        None,
+    ],
+)
 @pytest.mark.parametrize(
     ("values", "world"),
     [
         ({"train.layout.auto.world": 4}, 4),
+        ({"train.layout.auto.world": None}, None),
+        ({"train.layout.auto": {}}, None),
         ({"train.layout": {"auto": {"world": 4}}}, 4),
         ({"train.layout": "auto"}, None),
     ],
@@ -96,6 +107,16 @@ def test_a_clone_that_asks_the_advisor_again_keeps_nothing_that_it_chose(
     asked = JobSpec.model_validate(placed(given.document, values)).train
     assert asked.layout.auto is not None and (asked.layout.auto.world, asked.layout.auto.undecided) == (world, True)
     assert str(fixed_by(asked, 8)) == "", "the layout advisor chooses everything"
+
+
+@pytest.mark.parametrize("values", [{"train.layout.auto": None}, {"train.layout": {"auto": None, "data": 8}}])
+def test_a_clone_in_which_auto_is_null_keeps_the_layout_that_was_chosen(values: dict[str, Any]) -> None:
+    layout = {"data": 8, "auto": {"world": 8, "devices": "8 × CPU", "step_s": 0.5}}
+    spec = {**job().spec, "train": {"steps": 20, "global_batch": 8, "layout": layout}}
+    text = "name: tiny\ntrain: {steps: 20, global_batch: 8, layout: auto}\n"
+    given = cloned(job(spec=spec, layout_choice="chosen by the layout advisor"), submitted(text), None, values)
+    kept = JobSpec.model_validate(placed(given.document, values)).train.layout
+    assert (kept.auto, kept.data) == (None, 8)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +164,10 @@ ARCHIVE = "0" * 64
         ({"dir": "/src", "archive": ARCHIVE}, "other", {"ranks": 3, "cwd": "sub", "code.ignore": ["*.bin"]}, True),
         (None, None, {"cwd": "/shared", "env.python": ["einops"]}, True),
         ({"dir": "/src", "archive": ARCHIVE}, None, {"code.archive": None}, False),
+        ({"dir": "/src", "archive": ARCHIVE}, None, {"code.dir": "/other"}, False),
+        ({"dir": "/src", "archive": ARCHIVE}, None, {"code.dir": "/other", "code.archive": "1" * 64}, True),
+        ({"git": "/repository", "ref": "v1", "archive": ARCHIVE}, None, {"code.ref": "v2"}, False),
+        ({"dir": "/src", "archive": ARCHIVE}, None, {"code.git": "/repository", "code.dir": None}, False),
         (None, None, {"code": {"dir": "/src"}}, False),
         (None, None, {"cwd": "sub"}, False),
         (None, None, {f"labels.l{number}": "x" for number in range(101)}, False),
@@ -155,6 +180,7 @@ def test_the_service_clones_what_needs_nothing_of_this_machine(
     spec = {"name": "tiny", "command": ["true"], **({} if code is None else {"code": code})}
     found = clone_requests.copied(job(spec=spec), submitted(None), name, values)
     assert (found is None) is by_service
+    assert found is None or not (found.document.get("code") or {}).get("archive"), "code from elsewhere is uploaded"
 
 
 def test_a_clone_of_an_elastic_training_has_its_range() -> None:

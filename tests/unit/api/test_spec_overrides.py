@@ -1,11 +1,15 @@
 """Values of the command line in a spec."""
 
+from typing import Any
+
 import pytest
 
 from shardyard.api.errors import InvalidParameter
-from shardyard.api.spec_overrides import overridden
+from shardyard.api.spec_file import GivenSpec
+from shardyard.api.spec_overrides import overridden, placed, without_old_archive
 
 SPEC = {"name": "x", "train": {"steps": 5, "data": {"files": ["a", "b"]}}}
+ARCHIVE = "0" * 64
 
 
 def test_values_are_yaml_at_the_path_of_their_key() -> None:
@@ -52,3 +56,34 @@ def test_a_value_that_is_not_yaml_is_named_by_its_key() -> None:
     with pytest.raises(InvalidParameter, match=r"'\{x' is not YAML") as refused:
         overridden({}, ["labels={x"])
     assert refused.value.field == "labels"
+
+
+@pytest.mark.parametrize(
+    ("edited", "archive"),
+    [
+        ({"dir": "/src", "archive": ARCHIVE}, ARCHIVE),
+        ({"dir": "/other", "archive": ARCHIVE}, None),
+        ({"git": "/repository", "archive": ARCHIVE}, None),
+        ({"dir": "/other", "archive": "1" * 64}, "1" * 64),
+        ({"dir": "/src", "ignore": ["*.bin"], "archive": ARCHIVE}, ARCHIVE),
+        ({"dir": "/other"}, None),
+        (None, None),
+        ("no mapping", None),
+    ],
+)
+def test_an_edited_spec_with_code_from_elsewhere_names_no_old_archive(edited: Any, archive: str | None) -> None:
+    draft = GivenSpec({"name": "tiny", "code": {"dir": "/src", "archive": ARCHIVE}}, "text")
+    found = without_old_archive(GivenSpec({"name": "tiny", "code": edited}, "text"), draft)
+    kept = (
+        edited if archive or not isinstance(edited, dict) else {key: edited[key] for key in edited if key != "archive"}
+    )
+    assert found == GivenSpec({"name": "tiny", "code": kept}, "text")
+
+
+def test_a_draft_without_code_or_archive_stays_as_it_is_edited() -> None:
+    """The service refuses what is no code."""
+    for draft in ({"name": "tiny"}, {"name": "tiny", "code": {"dir": "/src"}}):
+        for code in ({"dir": "/other"}, "no mapping", None):
+            edited = GivenSpec({"name": "tiny", "code": code})
+            assert without_old_archive(edited, GivenSpec(draft)) == edited
+    assert placed({}, {"code.dir": "/src", "code": "no mapping"}) == {"code": "no mapping"}

@@ -40,6 +40,30 @@ def test_one_that_was_open_is_closed_with_what_is_ours_in_it(tmp_path: Path, cap
     make_private(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("folder", "file", "is_named"), [(0o755, 0o644, True), (0o755, 0o600, False), (0o700, 0o644, False)]
+)
+def test_a_token_that_others_could_read_is_named(
+    folder: int, file: int, is_named: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "token").write_text("")
+    (tmp_path / "token").chmod(file)
+    tmp_path.chmod(folder)
+    make_private(tmp_path)
+    assert mode(tmp_path / "token") == 0o600
+    assert ("shardyard token --rotate" in caplog.text) == is_named
+
+
+def test_a_link_to_a_closed_token_is_not_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder, token = tmp_path / "data", tmp_path / "token"
+    token.touch(0o600)
+    folder.mkdir()
+    folder.chmod(0o755)
+    (folder / "token").symlink_to(token)
+    make_private(folder)
+    assert "0755" in caplog.text and "--rotate" not in caplog.text
+
+
 def test_a_link_in_it_changes_nothing_elsewhere(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("")

@@ -44,10 +44,16 @@ def test_secrets_among_the_urls_options_are_never_shown(monkeypatch: pytest.Monk
     assert Settings().database_shown == "postgresql+psycopg://me@db/jobs?sslmode=require"
 
 
-def test_an_empty_variable_is_an_unset_one_where_nothing_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_variable_is_an_unset_one_where_it_is_no_choice(blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blank path would be the current folder, and a blank host all interfaces."""
+    optional = ("RAY_ADDRESS", "SCRATCH", "TOKEN_PATH", "MAX_RANKS", "URL")
+    names = [f"SHARDYARD_{name}" for name in (*optional, "DATA_DIR", "DATABASE_URL", "STORAGE", "CACHE", "HOST")]
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
     unset = Settings()
-    for name in ("RAY_ADDRESS", "SCRATCH", "TOKEN_PATH", "MAX_RANKS", "URL"):
-        monkeypatch.setenv(f"SHARDYARD_{name}", "")
+    for name in names:
+        monkeypatch.setenv(name, blank)
     assert Settings() == unset
 
 

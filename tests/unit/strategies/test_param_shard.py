@@ -3,8 +3,9 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
-from shardyard.strategies.param_shard import DimShard, narrow, slice_of
+from shardyard.strategies.param_shard import DimShard, Tie, frozen_names, narrow, note_ties, slice_of
 
 
 @given(
@@ -30,3 +31,13 @@ def test_cuts_as_torch_chunks(rows: int, parts: int) -> None:
     for index in range(parts):
         own = narrow(whole, *slice_of([rows], [DimShard("data", 0, parts, index)]))
         assert own.tolist() == (chunks[index].tolist() if index < len(chunks) else [])
+
+
+def test_frozen_parameters_have_all_their_names_and_a_tied_one_that_of_the_first_stage() -> None:
+    part = nn.ModuleDict({"first": nn.Linear(2, 2), "same": nn.Linear(2, 2), "head": nn.Linear(2, 2)})
+    part["same"].weight = part["first"].weight
+    assert frozen_names([part]) == set()
+    part["first"].weight.requires_grad_(False)
+    part["head"].bias.requires_grad_(False)
+    note_ties(part, {"head.bias": Tie("embed.bias", (0, 1), 1), "head.weight": Tie("embed.weight", (0, 1), 1)})
+    assert frozen_names([part]) == {"first.weight", "same.weight", "embed.bias"}

@@ -165,7 +165,7 @@ def _connected(name: str, first: dict[str, Any]) -> Any:
     try:
         connection.settimeout(REPORT_S)
         _loaded("unix_socket").connect(connection, "\0" + name, REPORT_S)
-        connection.sendall(_line({"pid": os.getpid(), "rank": os.environ.get("RANK")} | first))
+        connection.sendall(_line({"pid": os.getpid(), "rank": os.environ.get("RANK"), **first}))
     except BaseException:
         connection.close()
         raise
@@ -262,9 +262,8 @@ def _begin_to_report(name: str, hello: dict[str, Any]) -> None:
     def report() -> None:
         with connection, connection.makefile("rb") as questions:
             for question in questions:
-                connection.sendall(
-                    _line({"asked": int(question), "stacks": _ordered(stacks()), "dumps": dumps(), "groups": groups()})
-                )
+                collectives = {"dumps": dumps(), "groups": groups(), "joined": joined()}
+                connection.sendall(_line({"asked": int(question), "stacks": _ordered(stacks()), **collectives}))
 
     connection.settimeout(None)
     threading.Thread(target=_quietly, args=(report,), name="shardyard status", daemon=True).start()
@@ -297,6 +296,14 @@ def groups() -> dict[str, list[int]]:
         return {name: c10d.get_process_group_ranks(group) for group, name in known}
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         return {}
+
+
+def joined() -> bool:
+    """Whether this process is in a process group. The flight recorders keep its collectives when it has destroyed all of them."""
+    try:
+        return bool(sys.modules[C10D].is_initialized())
+    except (AttributeError, KeyError):  # not imported, or not yet
+        return False
 
 
 def socket_name() -> str:

@@ -180,7 +180,7 @@ def events_of(batch: bytes) -> list[Event]:
     """A batch of events. Raises JournalUnreadable."""
     try:
         events: list[Event] = json.loads(batch)
-        if not events or not all(event.keys() == Event.__annotations__.keys() for event in events):
+        if not events or not all(event.keys() == Event.__required_keys__ for event in events):
             raise ValueError("no list of events")
     except (ValueError, TypeError, AttributeError) as error:
         raise JournalUnreadable(f"a batch of the journal's events is corrupt: {error}") from error

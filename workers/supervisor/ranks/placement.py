@@ -1,13 +1,14 @@
 """Places a gang's ranks: its placement group, an actor for each rank in its bundle, and a new actor for one that died.
 
 Rules that it keeps: all places or none; an actor that lives keeps its rank; one that does not answer is replaced. The new actor of a
-rank is a hot spare if one may take the rank. Otherwise it runs in the dead one's bundle, which Ray moves if its node is gone.
+rank is a hot spare if one may take the rank. Otherwise it runs in the dead one's bundle, which Ray moves if its node is gone. A rank
+whose bundle has not moved keeps it, because its memory is there.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,10 +60,11 @@ class Placement:
         self._choice: Choice | None = None  # of a group that was made here and is not ready yet
         self._stopping = stopping
 
-    async def place(self, patience_s: float = PLACEMENT_S) -> bool:
+    async def place(self, patience_s: float = PLACEMENT_S, bundles: Collection[int] = ()) -> bool:
         """Wait until the placement group is ready; False when the gang is stopped before. Raises NoRoom.
 
-        The group is asked once at least: after an actor's death it is as ready as before.
+        The group is asked once at least: after an actor's death it is as ready as before. `bundles`: if these have nodes, the group need
+        not be ready. It is not while another bundle, such as a spare's, has lost its node.
         """
         spec = self.spec
         await self.find()
@@ -71,7 +73,7 @@ class Placement:
         while not self._stopping():
             if self.group is None:
                 await asyncio.sleep(1)
-            elif await asyncio.to_thread(self.group.wait, 1):
+            elif await self._has_placed(bundles) or await asyncio.to_thread(self.group.wait, 1):
                 self._choice = None
                 return True
             if time.monotonic() >= deadline:
@@ -82,8 +84,13 @@ class Placement:
         if self._stopping():
             return False
         spares = f" and {spec.spares} spares" if spec.spares else ""
-        message = f"the cluster had no room for {spec.world_size} {spec.device} ranks{spares}"
-        raise NoRoom(f"{message} within {patience_s:.0f} s")
+        all_ranks = f"{spec.world_size} {spec.device} ranks{spares}"
+        wanted = f"the bundles of {len(bundles)} lost ranks or tensor groups" if bundles else all_ranks
+        raise NoRoom(f"the cluster had no room for {wanted} within {patience_s:.0f} s")
+
+    async def _has_placed(self, bundles: Collection[int]) -> bool:
+        """Whether each of these bundles has a node. False for no bundles."""
+        return bool(bundles) and all(map((await self.nodes()).get, bundles))
 
     async def find(self) -> None:
         """The placement group that a predecessor has reserved, or a new one. None while no zone or domain has room for it."""
@@ -102,7 +109,7 @@ class Placement:
         self.group = reserve(self.spec, choice.selectors) if choice.possible else None
 
     async def nodes(self) -> dict[int, str]:
-        """Bundle → the node on which it lies; empty when the cluster does not answer."""
+        """Bundle → the node on which it lies, or "" while it has none. Empty when the cluster does not answer."""
         from ray.exceptions import RayError
 
         if self.group is not None:
@@ -153,7 +160,8 @@ class Placement:
     async def _place_again(self, members: Sequence[Member], lost: Sequence[Member]) -> dict[int, int] | None:
         """The bundles of lost ranks. Ray moves those of a lost node, which needs room and time. None: the gang is stopped."""
         grace_s = self.spec.elastic_grace_s
-        if not await self.place(PLACEMENT_S if grace_s is None else grace_s):
+        bundles = {member.bundle for member in lost}
+        if not await self.place(PLACEMENT_S if grace_s is None else grace_s, bundles):
             return None
         tensor = self.spec.tensor
         where = await asyncio.to_thread(bundle_nodes, self.group)
@@ -161,7 +169,8 @@ class Placement:
         if any(member.bundle != groups[member.rank // tensor] for member in members):  # a spare is in a tensor group
             return {member.rank: member.bundle for member in lost}
         places = await asyncio.to_thread(node_places)
-        groups = rearranged(tensor, groups, {member.rank for member in lost}, where, places)
+        moved = {member.rank for member in lost if _has_moved(member, where)}
+        groups = rearranged(tensor, groups, moved, where, places)
         return {member.rank: groups[member.rank // tensor] for member in lost}
 
     def _create_actors(
@@ -216,3 +225,10 @@ class Placement:
         handles = [member.handle for member in members] + await self.spares.end()
         actors = [handle.actor for handle in handles if handle is not None]
         await until_answered(lambda: remove_actors_and_group(self.spec.name, actors))
+
+
+def _has_moved(member: Member, where: Mapping[int, str]) -> bool:
+    """Whether a lost rank's bundle has left the node that has the rank's memory."""
+    # A new actor that never answered has no reservation; a neighbour of the one before may still hold the snapshots.
+    held_by = member.snapshots.node if member.snapshots else None
+    return where.get(member.bundle) != (member.node or held_by)

@@ -67,7 +67,7 @@ def elsewhere(nodes: Sequence[str]) -> dict[str, str]:
 
 
 def bundle_nodes(group: Any) -> dict[int, str]:
-    """Bundle → the node on which it lies, of a placement group that is ready."""
+    """Bundle → the node on which it lies; "" for a bundle that waits for one."""
     from ray.util.placement_group import placement_group_table
 
     nodes = placement_group_table(group).get("bundles_to_node_id", {})
@@ -77,15 +77,15 @@ def bundle_nodes(group: Any) -> dict[int, str]:
 def rearranged(
     tensor: int,
     bundles: list[int],
-    lost: Collection[int],
+    moved: Collection[int],
     nodes: Mapping[int, str],
     places: Mapping[str, Place] | None = None,
 ) -> list[int]:
-    """`bundles[group]` of each tensor group, of which those that are lost whole may change theirs among each other."""
-    groups = [group for group in range(len(bundles)) if {*range(group * tensor, (group + 1) * tensor)} <= {*lost}]
+    """`bundles[group]` of each tensor group. Groups of which all ranks are in `moved` may change theirs among each other."""
+    groups = [group for group in range(len(bundles)) if {*range(group * tensor, (group + 1) * tensor)} <= {*moved}]
     ordered = by_place(sorted(bundles[group] for group in groups), nodes.get, places or {})
-    moved = dict(zip(groups, ordered, strict=True))
-    return [moved.get(group, bundle) for group, bundle in enumerate(bundles)]
+    given = dict(zip(groups, ordered, strict=True))
+    return [given.get(group, bundle) for group, bundle in enumerate(bundles)]
 
 
 def make_actor(spec: GangSpec, group: Any, bundle: int, name: str) -> Any:

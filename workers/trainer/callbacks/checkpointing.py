@@ -30,7 +30,7 @@ from .base import Callback
 #: Seconds before each further try of the last checkpoint. A scheduled one has one try, because the next checkpoint follows.
 LAST_BACKOFF_S: Final = (1.0, 2.0)
 #: The same for the checkpoint for which a run stops. Tries at storage that does not answer take 45 s each: in all less than the 600 s
-#: after which the dispatcher kills the gang (`reshard_s`), and after which a rank without progress counts as hung.
+#: after which the dispatcher kills the gang at the earliest (`reshard_s`), and after which a rank without progress counts as hung.
 STOP_BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 60.0)
 
 

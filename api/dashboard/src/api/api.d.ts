@@ -2350,7 +2350,7 @@ export interface components {
             };
             /**
              * Evals
-             * @description Validations of the whole job, thinned evenly.
+             * @description Validations of the whole job. More than 400 are thinned evenly; the lowest and highest losses are kept.
              */
             readonly evals: readonly components["schemas"]["Evaluation"][];
             /**
@@ -3576,7 +3576,10 @@ export interface components {
              * @default false
              */
             readonly downsampled: boolean;
-            /** Evals */
+            /**
+             * Evals
+             * @description Validations of the same steps. If `downsampled`, those of the whole job are thinned evenly first.
+             */
             readonly evals: readonly components["schemas"]["Evaluation"][];
             /**
              * Cursor

@@ -47,16 +47,27 @@ export function ChartControls({ view: { find, smooth, log, by, zoom }, onChange,
 
 function Steps({ from, to, given, onChange }: { from: number; to: number; given: boolean; onChange: ChartControlsProps["onChange"] }) {
   const [text, setText] = useState({ from: given ? String(from) : "", to: given ? String(to) : "" });
+  const [invalid, setInvalid] = useState(false);
   const go = (event: SyntheticEvent) => {
     event.preventDefault();
-    onChange({ zoom: rangeOf(Number(text.from || from), Number(text.to || to)) });
+    const zoom = rangeOf(stepOf(text.from, from), stepOf(text.to, to));
+    setInvalid(zoom === null);
+    if (zoom) onChange({ zoom });
+  };
+  const write = (changes: Partial<typeof text>) => {
+    setText({ ...text, ...changes });
+    setInvalid(false);
   };
   return (
     <form className="chart-steps" onSubmit={go}>
-      <label>Steps <input inputMode="numeric" size={7} placeholder={String(from)} value={text.from} onChange={(event) => { setText({ ...text, from: event.target.value }); }} /></label>
-      <label>to <input inputMode="numeric" size={7} placeholder={String(to)} value={text.to} onChange={(event) => { setText({ ...text, to: event.target.value }); }} /></label>
+      <label>Steps <input inputMode="numeric" size={7} placeholder={String(from)} value={text.from} aria-invalid={invalid} onChange={(event) => { write({ from: event.target.value }); }} /></label>
+      <label>to <input inputMode="numeric" size={7} placeholder={String(to)} value={text.to} aria-invalid={invalid} onChange={(event) => { write({ to: event.target.value }); }} /></label>
       <button className="button small" type="submit">Zoom</button>
       <button className="button small" type="button" disabled={!given} onClick={() => { onChange({ zoom: null }); }}>All steps</button>
+      {invalid && <span className="bad" role="alert">Use two whole numbers, the smaller first.</span>}
     </form>
   );
 }
+
+/** A step as it is written, also with separators between thousands, as the page shows it. */
+const stepOf = (text: string, otherwise: number) => Number(text.replace(/[\s,_]/g, "") || otherwise);

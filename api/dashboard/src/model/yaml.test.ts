@@ -27,6 +27,7 @@ const TRICKY = [
   "", " ", "no", "Yes", "null", "~", "1e3", "0x10", "1_000", "12:30:00", "2026-01-01", ".5", "-", "- a", "a: b", "a #b", "#a", "'", '"',
   "a\nb", "\t", "é", "日本", "{a}", "[a]", "*a", "&a", "!a", "|", ">", "%a", "@a", "`a", "trailing ", "key:", "=", "<<", ".inf", "y", "n",
   "step-0001", "/data/a-b.c", "v1.2.3", "a,b", "module:factory", "a:b:c", "s3://x/y", "a:#b", "_", "...", "---", ".",
+  ".5e-3", ".5E+5", "._5", ".5_0", ".e-3", "../data", ".env",
 ];
 
 test.each(["core", "yaml-1.1"] as const)("text stays text, whatever it looks like (%s)", (schema) => {

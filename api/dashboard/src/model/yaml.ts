@@ -1,13 +1,14 @@
 /** A spec as YAML that reads back to the same value. Specs are JSON values: maps, lists, text, numbers, booleans, null; or bigints. */
 
 /** Text that every YAML reader takes for text without quotes. */
-const PLAIN = /^[A-Za-z_/.](?:[\w ./@+=-]|:(?=[^ ]))*$/;
-const WORDS = /^(true|false|null|yes|no|on|off|y|n|nan|\.nan|[+.-]*inf)$/i;
+const PLAIN = /^(?:[A-Za-z_/]|\.(?![\d_]))(?:[\w ./@+=-]|:(?=[^ ]))*$/;
+/** Other values, in YAML 1.1 or 1.2: also a number may be of a dot and an exponent alone. */
+const WORDS = /^(true|false|null|yes|no|on|off|y|n|nan|\.nan|[+.-]*inf|\.+(e[+-]?\d+)?)$/i;
 
 function scalar(value: unknown): string {
   if (typeof value === "bigint") return String(value);
   if (typeof value !== "string") return JSON.stringify(value);
-  const plain = PLAIN.test(value) && !WORDS.test(value) && !value.endsWith(" ") && !/^[.\d]+(e\d+)?$/i.test(value);
+  const plain = PLAIN.test(value) && !WORDS.test(value) && !value.endsWith(" ");
   return plain ? value : JSON.stringify(value);
 }
 

@@ -1,6 +1,6 @@
-import { screen, within } from "@testing-library/react";
+import { fireEvent, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { beforeEach, expect, test, vi } from "vitest";
+import { beforeEach, expect, onTestFinished, test, vi } from "vitest";
 import type { JobWire } from "../api/jobs";
 import { expectAccessible } from "../testing/accessible";
 import { given, open, type SentRequest } from "../testing/control-plane";
@@ -169,11 +169,27 @@ test.each<[JobWire["state"], string]>([
   expect(await screen.findByText(new RegExp(text))).toBeTruthy();
 });
 
-test("a job that is not there is said, beside those that are", async () => {
+test("a job that is not there is said, beside those that are, and can be removed", async () => {
   controlPlane(PROGRAMS);
-  open(<ComparePage />, "/compare?job=job-1&job=absent");
-  expect((await screen.findByRole("alert")).textContent).toContain("No such page");
+  const { container } = open(<ComparePage />, "/compare?job=job-1&job=absent");
+  expect((await screen.findByRole("alert")).textContent).toBe("No such page");
   await expect.poll(charts).toEqual(["acc. one ends at 0.8.", "train/loss. one ends at 1.5."]);
+  await expectAccessible(container);
+  await userEvent.click(screen.getByRole("button", { name: "Remove absent" }));
+  expect([location.search, screen.queryByRole("alert")]).toEqual(["?job=job-1", null]);
+});
+
+test("jobs that are not there are asked for once, also without any that is", async () => {
+  const requests = controlPlane(PROGRAMS);
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  onTestFinished(() => { vi.useRealTimers(); });
+  open(<ComparePage />, "/compare?job=absent&job=gone");
+  await screen.findByRole("button", { name: "Remove gone" });
+  expect(screen.queryByText("Loading the runs…")).toBeNull();
+  await vi.advanceTimersByTimeAsync(20_000);
+  expect(requests.filter(({ url }) => url.pathname.startsWith("/v1/jobs/")).map(({ url }) => url.pathname)).toEqual(["/v1/jobs/absent", "/v1/jobs/gone"]);
+  fireEvent.click(screen.getByRole("button", { name: "Remove absent" }));
+  expect(location.search).toBe("?job=gone");
 });
 
 test("nothing to compare yet", async () => {

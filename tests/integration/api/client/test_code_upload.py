@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.api.client import ApiError, AsyncClient, Client
+from shardyard.api.client import ApiError, AsyncClient, Client, clone_requests
 from shardyard.api.client.transport import Call, Unreachable
 from shardyard.service.errors import CodeStorageFailed
 from shardyard.service.jobs import code_archives
@@ -142,6 +142,24 @@ def test_a_body_may_take_longer_than_an_answer(slow_line: str) -> None:
             return await client._send(call)
 
     assert asyncio.run(sent()) == 12345
+
+
+def test_a_clone_with_code_from_elsewhere_uploads_it(plane: Plane, tmp_path: Path) -> None:
+    """The service cannot, so it makes no clone that would run the old code."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text(name)
+    (tmp_path / "job.yaml").write_text("name: shipped\ncommand: [python, train.py]\ncode: {dir: one}  # mine\n")
+    elsewhere = {"code.dir": str(tmp_path / "two")}
+    with Client(plane.url) as client:
+        job = client.submit(tmp_path / "job.yaml")
+        with pytest.raises(ApiError) as refused:
+            client._send(clone_requests.clone(job.id, None, elsewhere, None))
+        clone = client.clone(job.id, set=elsewhere)
+        assert refused.value.errors[0].field == "code.archive" and "upload" in (refused.value.errors[0].remedy or "")
+        assert clone.spec["code"]["dir"] == elsewhere["code.dir"]
+        assert client.code(clone.spec["code"]["archive"]).id != job.spec["code"]["archive"]
+        assert "# mine" in (client.submitted_spec(clone.id).text or "")
 
 
 def test_code_goes_to_a_bucket_as_well(prefix: str, plane: Plane, tmp_path: Path) -> None:

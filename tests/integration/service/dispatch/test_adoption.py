@@ -188,6 +188,31 @@ async def test_a_job_that_is_taken_while_the_dispatcher_ends_is_given_back_too(
     assert not cluster.specs
 
 
+async def test_a_dispatcher_keeps_its_own_jobs_when_their_leases_have_run_out(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """The database was away for longer than a lease lasts. No other dispatcher has taken the job meanwhile."""
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    dispatcher = Dispatcher(store, settings, cluster)
+    task = asyncio.create_task(dispatcher.run())
+    try:
+        await until(store, job, reached(State.RUNNING))
+        before = list(dispatcher._running)
+        async with store.write() as tx:
+            assert await leases.renew(tx, before, -60.0) == set(before)
+        await dispatcher._schedule()
+        assert list(dispatcher._running) == before
+        await dispatcher._renew()
+        async with store.read() as tx:
+            row = await job_rows.by_id(tx, job.id)
+            assert await leases.abandoned(tx, 10) == []
+        assert row is not None and [row["lease_token"]] == before
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_dispatcher_whose_lease_is_gone_stores_nothing_more(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:

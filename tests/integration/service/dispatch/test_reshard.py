@@ -59,11 +59,14 @@ async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
     cluster.script = ignore_stop
     job = await submit(store, settings)
     async with dispatching(store, settings.model_copy(update={"reshard_s": 0.2, "cancel_s": 0.4}), cluster):
-        await until(store, job, reached(State.RUNNING))
+        await until(store, job, lambda now: now.progress is not None and now.progress.step >= 1)
         cluster.script = train
         await reshard(store, settings, job.id, with_layout(job, data=2), "tester")
         job = await ended(store, job)
     assert (job.state, job.attempt, job.restarts, job.world_size) == (State.SUCCEEDED, 2, 0, 2)
+    (lost,) = [item for item in await job_history(store, job) if item.kind == "incident"]
+    assert lost.data["cause"] == "checkpoint_failed" and lost.data["step"] >= 1
+    assert "within 0 s (SHARDYARD_RESHARD_S" in lost.data["message"] and "are lost" in lost.data["message"]
 
 
 @POSTGRESQL_IN_FULL

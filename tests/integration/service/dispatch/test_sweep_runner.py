@@ -160,6 +160,24 @@ async def test_two_dispatchers_advance_a_sweep_one_at_a_time(
     assert (sweep.state, len(listed)) == ("succeeded", 4)
 
 
+@POSTGRESQL_IN_FULL
+async def test_a_dispatcher_that_gets_a_sweep_back_decides_on_what_another_one_has_stored_meanwhile(
+    store: Store, settings: Settings
+) -> None:
+    """It did not reach the database for longer than a lease, so it has not seen that the sweep was not its own meanwhile."""
+    sweep = await submit_sweep(store, settings, {**RANGE, "parallel": 1, "trials": 2})
+    runner = SweepRunner(store, settings)
+    assert await runner.run_once()
+    assert (await trials_of(store, sweep))[0].job
+    async with store.write() as tx:
+        assert await rows.take(tx, sweep.id, runner._token, 0.0)
+        assert await rows.take(tx, sweep.id, "other", settings.lease_s)
+        await rows.change(tx, sweep.id, 0, {"standing": "over", "outcome": "refused", "due": None})
+        await rows.release(tx, "other")
+    assert await runner.run_once()
+    assert (await trials_of(store, sweep))[1].job
+
+
 async def _fail(gang: Gang) -> None:
     await gang.state("starting")
     await gang.state("running")
@@ -236,6 +254,27 @@ async def test_a_pass_over_sweeps_without_news_takes_as_many_statements_whatever
             assert not await runner.run_once()
         passes.append(len(statements))
     assert passes[0] == passes[1]
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_pass_looks_up_no_jobs_of_ended_trials(store: Store, settings: Settings) -> None:
+    """SQLite takes as many steps as if these trials had none. (PostgreSQL infers by itself that it need not join them.)"""
+    sweep = await submit_sweep(store, settings, {**RANGE, "trials": 50})
+    taken: list[int] = []
+    for job in ("job", None):
+        taken.append(0)
+
+        def count() -> None:
+            taken[-1] += 1
+
+        async with store.write() as tx:
+            await rows.change_all(tx, sweep.id, {number: {"standing": "over", "job_id": job} for number in range(50)})
+            sqlite = (await tx.get_raw_connection()).driver_connection
+            assert sqlite is not None
+            await sqlite.set_progress_handler(count, 1)
+            assert not await rows.busy(tx, [sweep.id])
+            await sqlite.set_progress_handler(None, 1)
+    assert taken[0] == taken[1] > 0
 
 
 async def test_the_same_key_gives_the_same_sweep(store: Store, settings: Settings) -> None:

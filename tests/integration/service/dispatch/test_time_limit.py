@@ -7,15 +7,18 @@ import pytest
 from harness.databases import POSTGRESQL_IN_FULL
 
 from shardyard.service.errors import JobEnded
+from shardyard.service.ids import gang_name
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.pause import pause, resume
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
-from shardyard.service.store import attempts
+from shardyard.service.store import attempts, system_samples
 from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import attempts as attempt_rows
+from shardyard.service.store.tables import events as event_rows
+from shardyard.service.store.tables import steps as step_rows
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 from .dispatching import dispatching, ended, eventually, job_history, reached, states, submit, until
@@ -66,6 +69,35 @@ async def test_a_dispatcher_that_takes_over_counts_what_was_used_before(
     async with dispatching(store, settings, cluster):
         job = await ended(store, job)
     assert (job.state, job.reason, job.attempt) == (State.FAILED, "max_duration_exceeded", 1)
+
+
+async def test_time_in_which_the_gang_was_gone_already_does_not_count(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """The machine was off for 16 hours, 10 s after the newest sign of life: a step, another event or a sample of the system."""
+    away_s, cluster.script = 16 * 3600, run_until_stopped
+    made = [await submit(store, settings, max_duration="8h") for _ in range(3)]
+    async with dispatching(store, settings, cluster):
+        for job in made:
+            await until(store, job, lambda now: now.progress is not None and now.progress.step >= 1)
+    for job in made:
+        await cluster.kill(gang_name(job.id, 1))
+    now = time.time()
+    async with store.write() as tx:
+        for table in (step_rows, event_rows):
+            await tx.execute(table.update().values(ts=now - away_s - 10))
+        await tx.execute(step_rows.update().where(step_rows.c.job_id == made[0].id).values(ts=now - away_s))
+        mine = event_rows.update().where(event_rows.c.job_id == made[1].id, event_rows.c.actor == "gang")
+        await tx.execute(mine.values(ts=now - away_s))
+        await system_samples.append(tx, made[2].id, [(now - away_s, {"cpu": 1.0})])
+        await tx.execute(attempt_rows.update().values(started_at=now - away_s - 100))
+    cluster.script = train
+    async with dispatching(store, settings, cluster):
+        made = [await ended(store, job) for job in made]
+    for job in made:
+        assert (job.state, job.attempt) == (State.SUCCEEDED, 2), job.message
+        assert job.time_limit is not None and 90 < job.time_limit.used_s < 3600
+        assert job.device_s is not None and job.device_s < 3600
 
 
 async def test_only_time_on_devices_counts(store: Store, settings: Settings, cluster: InProcessCluster) -> None:

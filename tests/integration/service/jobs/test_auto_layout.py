@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from shardyard.api.spec_copy import cloned
 from shardyard.api.spec_document import read_text
+from shardyard.api.spec_file import sent_text
+from shardyard.api.spec_overrides import placed
 from shardyard.service.errors import DoesNotFit, InvalidLayout, InvalidSpec
 from shardyard.service.jobs import preview
 from shardyard.service.jobs.reshard import reshard
@@ -94,6 +97,22 @@ async def test_the_text_of_a_retry_keeps_fields_beside_auto(store: Store, settin
     again = await sent(store, settings, text)
     assert again.spec["train"]["layout"] == {**job.spec["train"]["layout"], "auto": None}
     assert again.layout_choice is None, "of this text it is the user's own layout"
+
+
+@pytest.mark.parametrize(
+    ("layout", "values"), [("auto", {"train.layout": "auto"}), ("{auto: {}}", {"train.layout.auto.world": 8})]
+)
+async def test_a_layout_is_chosen_again_for_the_clone_of_a_retry(
+    store: Store, settings: Settings, layout: str, values: dict[str, Any]
+) -> None:
+    await known(store, {"cpu": 4.0})
+    first = await sent(store, settings, TEXT.replace("layout: auto", f"layout: {layout}"))
+    job = await cancel(store, first.id, "tester")
+    retried, _ = await retry(store, settings, job.id, Request(None, "b", "tester"), SpecFiles(), read_text)
+    await known(store, {"cpu": 8.0})
+    given = cloned(retried, await submitted_spec(store, retried.id), None, values)
+    clone = await sent(store, settings, sent_text(given, placed(given.document, values)).text)
+    assert (first.world_size, clone.world_size) == (4, 8) and clone.layout_choice is not None
 
 
 async def test_a_layout_that_is_changed_by_hand_is_no_longer_the_advisors(store: Store, settings: Settings) -> None:

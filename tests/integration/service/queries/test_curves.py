@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from harness.live_server import HIGH, MILLION, SPIKE, store_million
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import ingest
@@ -15,9 +15,10 @@ from shardyard.service.queries import curves, steps
 from shardyard.service.schemas.curve import Curves
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
-from shardyard.service.store import leases
+from shardyard.service.store import events, leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.tables import jobs
 
 from ..conftest import Submit
 from ..gang_events import AT_ONCE, event_batch, state, step
@@ -111,6 +112,23 @@ async def test_a_later_attempt_cuts_what_the_one_before_did_beyond_its_newest_st
     assert bounds(wide) == [(1, 2.0, 3.0), (17, 2.0, 3.0)], "the bucket at the cut keeps both"
     assert (await curves.curves(store, job.id, ["loss"], low=30)).starts == []
     assert (await steps.metrics(store, job.id, since=30)).points == []
+
+
+async def test_of_many_validations_the_extremes_stay(store: Store, submit: Submit) -> None:
+    """Compare showed the lowest of 400 of them as the lowest of all. A loss can be unknown, and a later attempt replaces it."""
+    job = await submit()
+    losses: Losses = {10 * n: 2.0 + n / 1000 for n in range(1, 1001)}
+    losses |= {3330: 0.5, 6660: None, 7770: 9.0}
+    replaced: Losses = {3320: 0.1, 9990: 99.0, 10010: 0.2}
+    said = [*replaced.items(), *losses.items()]
+    async with store.write() as tx:
+        rows = [{"kind": "eval", "data": {"step": number, "loss": loss}} for number, loss in said]
+        await events.append(tx, job.id, [{"attempt": 1, "ts": 0.0, "actor": "", **row} for row in rows])
+        await tx.execute(update(jobs).where(jobs.c.id == job.id).values(step=10_000))
+    found = {one.step: one.loss for one in (await curves.curves(store, job.id, ["loss"])).evals}
+    assert 200 < len(found) <= 400
+    assert found.items() <= losses.items()
+    assert {(3330, 0.5), (7770, 9.0), (10_000, 3.0)} <= {*found.items()}
 
 
 @pytest.mark.full

@@ -1,6 +1,7 @@
 """Steps in buckets keep their extremes."""
 
 import random
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from shardyard.service.queries import steps
 from shardyard.service.store import events, rollups
 from shardyard.service.store import steps as step_rows
 from shardyard.service.store.engine import Store
+from shardyard.service.store.tables import jobs as jobs_table
 from shardyard.service.store.tables import steps as steps_table
 
 from ..conftest import Submit
@@ -89,6 +91,35 @@ async def test_wide_ranges_are_read_by_their_roll_ups(store: Store, submit: Subm
     assert 2500 not in {row["step"] for row in found}
     of_one = await steps.metrics(store, job.id, since=100, max_points=2)  # as `shardyard compare` reads one step
     assert [point.step for point in of_one.points] == [101, 5000], "a range that is cut consists of roll-ups too"
+
+
+async def _validate(store: Store, job_id: str, numbers: Iterable[int], loss: float) -> None:
+    async with store.write() as tx:
+        row = {"attempt": 1, "kind": "eval", "ts": 0.0, "actor": ""}
+        await events.append(tx, job_id, [{**row, "data": {"step": number, "loss": loss}} for number in numbers])
+
+
+async def test_a_whole_range_has_all_of_its_validations(store: Store, submit: Submit) -> None:
+    """Those of the whole job were thinned first, although no step of the range was left out."""
+    job = await submit()
+    await _fill(store, job.id, dict.fromkeys(range(1, 3001), 1.0))
+    await _validate(store, job.id, range(2, 3201, 2), 9.0)
+    await _validate(store, job.id, range(2800, 3001, 2), 2.0)  # of an attempt from an older checkpoint
+    async with store.write() as tx:
+        await tx.execute(update(jobs_table).where(jobs_table.c.id == job.id).values(step=3000))
+    late = await steps.metrics(store, job.id, since=2900, max_points=100)
+    assert not late.downsampled
+    assert [(one.step, one.loss) for one in late.evals] == [(step, 2.0) for step in range(2902, 3001, 2)]
+
+
+async def test_of_removed_steps_the_validations_stay_bounded(store: Store, submit: Submit) -> None:
+    """Metrics are removed by their own age, sooner than events."""
+    job = await submit()
+    await _validate(store, job.id, range(10, 5001, 10), 2.0)
+    found = await steps.metrics(store, job.id, max_points=100)
+    assert (found.points, found.downsampled) == ([], False)
+    seen = [one.step for one in found.evals]
+    assert 50 < len(seen) <= 100 and (seen[0], seen[-1]) == (10, 5000)
 
 
 @pytest.mark.parametrize("apart", [1, 7])

@@ -36,6 +36,16 @@ _SLOW = [
     "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 100', current_database()); END $$",
 ]
 
+#: Limits of a database that are shorter than the migration's waits.
+_LIMITED = """
+DO $$ DECLARE name text; BEGIN
+    FOR name IN SELECT s.name FROM pg_settings s WHERE s.name IN
+        ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
+    LOOP EXECUTE format('ALTER DATABASE %I SET %I = 500', current_database(), name); END LOOP;
+END $$
+"""
+_WAITING = "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE relation = 'jobs'::regclass AND NOT granted)"
+
 
 @pytest.fixture
 def earlier_url(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
@@ -119,3 +129,21 @@ async def test_a_migration_waits_for_running_transactions_and_later_ones_wait_fo
         version = (await tx.execute(text("SELECT version_num FROM alembic_version"))).scalar_one()
     assert {row.id: row.log_pos for row in counts} == {job: stored.count(job) for job in JOBS}
     assert version == revision.known_revisions()[-1]
+
+
+async def test_no_limit_of_the_database_or_of_the_url_ends_a_migration(
+    earlier_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer_s = 0.7  # than each of them
+    monkeypatch.setattr(schema, "SETTLE_S", longer_s)
+    async with unchecked(earlier_url) as tx:
+        await tx.run_sync(partial(downgraded, EARLIER))
+        await tx.execute(text(_LIMITED))
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks, unchecked(earlier_url) as tx:
+        await tx.execute(text("LOCK TABLE jobs"))
+        tasks.create_task(upgrade(f"{earlier_url}&options=-c%20lock_timeout%3D500ms"))
+        while not (await tx.execute(text(_WAITING))).scalar_one():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(longer_s)
+    async with unchecked(earlier_url) as tx:
+        assert (await tx.execute(text(_MIGRATED))).scalar_one()

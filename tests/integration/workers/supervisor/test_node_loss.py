@@ -1,20 +1,24 @@
 """A gang that loses a node goes on in place on another one, from copies of its snapshots, and the numbers do not show it."""
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.control_plane import until
 from harness.nodes import Node, Nodes, running_nodes
 from harness.patience import PATIENCE_S
+from harness.process_ownership import actor_of
 
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.actor import Supervisor
-from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE, reserve
+from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE, bundle_nodes, existing, reserve
 
-from .following import Event, closed, follow, is_step, pids, states
+from .following import Event, closed, follow, is_step, pids, standing_by, states
 from .test_repair import assert_no_step_was_lost, curve, facts, gate, parameters, train_gang, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -112,6 +116,38 @@ async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, no
     reads_as_unbroken(events, whole, tmp_path)
     names_the_lost_node(events, lost, [rank for rank, node in enumerate(before) if node == lost.id])
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
+
+
+@pytest.mark.full
+async def test_a_rank_gets_a_new_actor_though_the_spare_has_no_node(
+    cluster: Cluster, nodes: Nodes, tmp_path: Path
+) -> None:
+    """The last node has room for the spare and not for a tensor group. When it dies, the others have no room for the spare."""
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    while sum(node.lives for node in nodes.nodes) < 3:
+        nodes.add_node(1)
+    last = [node for node in nodes.nodes if node.lives][-1]
+    taken = placement_group([{"CPU": 0.5}], bundle_label_selector=[{"ray.io/node-id": last.id}])
+    assert taken.wait(PATIENCE_S)
+    gang = replace(train_gang("spared", tmp_path / "run", LAYOUT), spares=1)
+    held = gate(tmp_path / "run", 5)
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(5))
+    await standing_by(gang.name)
+    remove_placement_group(taken)
+    nodes.kill_node(last)
+    await asyncio.to_thread(
+        until, lambda: not bundle_nodes(existing(gang))[2], PATIENCE_S, "the loss of the spare's bundle"
+    )
+    assert not existing(gang).wait(1), "there is room for the spare"
+    actor_of(pids(tmp_path / "run")[1]).kill()
+    held.unlink()
+    events += await follow(cluster, gang.name, after=len(events))
+    why = [event["data"] for event in events if event["kind"] == "incident"]
+    assert states(events) == ["starting", "running", "recovering", "running", "succeeded"], why
+    assert_no_step_was_lost(events)
+    await closed(cluster, gang.name, pids(tmp_path / "run"))
 
 
 def reads_as_unbroken(events: list[Event], whole: list[Event], folder: Path) -> None:

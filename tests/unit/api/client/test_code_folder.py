@@ -58,6 +58,33 @@ def test_outside_a_repository_gitignore_files_decide(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("repository", [False, True])
+def test_the_remedy_for_a_link_out_of_the_folder_leaves_it_out(repository: bool, tmp_path: Path) -> None:
+    """Also that of a folder, which the pattern of a folder does not match in a .gitignore file."""
+    folder, elsewhere = tmp_path / "code", tmp_path / "elsewhere"
+    write(folder, "train.py", "sub/a.py")
+    elsewhere.mkdir()
+    for link in ("data", "sub/data"):
+        (folder / link).symlink_to(elsewhere)
+    if repository:
+        git(folder, "init")
+    document = {"code": {"dir": str(folder)}}
+    with pytest.raises(CodeFolderUnusable, match="points out") as refused, code_folder.packed(document):
+        pass
+    assert "data/" in refused.value.remedy
+    with code_folder.packed({"code": {"dir": str(folder), "ignore": ["data/"]}}) as found:
+        assert found is not None and found.manifest.files == 2
+
+
+def test_lines_of_a_gitignore_that_are_no_patterns_are_disregarded_as_git_does(tmp_path: Path) -> None:
+    write(tmp_path, "a.log", "bin/a", "train.py")
+    (tmp_path / ".gitignore").write_text("bin\\\n!\n\n*.log\n")
+    kept = [".gitignore", "bin/a", "train.py"]
+    assert code_folder.files(tmp_path, []) == kept
+    git(tmp_path, "init")
+    assert code_folder.files(tmp_path, []) == kept
+
+
+@pytest.mark.parametrize("repository", [False, True])
 def test_a_name_that_is_no_utf_8_is_uploaded_too(repository: bool, tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.py")
     (tmp_path / name).touch()

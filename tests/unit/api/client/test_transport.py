@@ -1,9 +1,12 @@
 """When a question is asked again, and how a stream's reader keeps its place, without any connection."""
 
+import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx2
 import pytest
+from harness.patience import PATIENCE_S
 from pydantic import BaseModel
 
 from shardyard.api.client import Client, requests
@@ -105,6 +108,20 @@ def test_patience_is_for_one_outage(monkeypatch: pytest.MonkeyPatch) -> None:
         place.lost(error)
 
 
+@pytest.mark.parametrize(("lasted_s", "warned"), [(60.0, 0), (0.5, 3)])
+def test_a_stream_that_a_proxy_cuts_is_no_outage(lasted_s: float, warned: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job without events has one item per connection, and its heartbeats are none. A server that ends each stream at once gets pauses."""
+    clock = [1.0]
+    monkeypatch.setattr("shardyard.api.client.transport.time.monotonic", lambda: clock[0])
+    warnings: list[ApiError] = []
+    place, pauses = Place(None, 300.0, warnings.append), list[float]()
+    for _ in range(4):
+        place.heard()
+        clock[0] += lasted_s
+        pauses.append(place.lost(Unreachable("http://x", "The stream broke off.")))
+    assert len(warnings) == warned and pauses == [*(PAUSES if warned else PAUSES[:1] * 4)]
+
+
 def test_patience_ends() -> None:
     place, error = Place(None, -1.0), Unreachable("http://x", "gone")
     with pytest.raises(Unreachable):
@@ -152,6 +169,32 @@ def test_an_own_authority_counts_on_loopback_too(monkeypatch: pytest.MonkeyPatch
     made(httpx2.Client, "http://localhost:8400", "http://localhost:8400", 1.0).close()
 
 
+async def test_a_client_may_have_more_streams_than_httpx2_has_connections() -> None:
+    """Each stream of events holds a connection. One that passes limits of its own has those."""
+
+    served = list[asyncio.Task[None] | None]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.current_task())
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await reader.read()  # until the client closes
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", backlog=1000) as server, AsyncExitStack() as stack:
+        stack.push_async_callback(lambda: asyncio.gather(*filter(None, served)))
+        url = "http://127.0.0.1:{1}".format(*server.sockets[0].getsockname())
+        client = await stack.enter_async_context(made(httpx2.AsyncClient, url, url, PATIENCE_S))
+        for _ in range(101):
+            await stack.enter_async_context(client.stream("GET", url, timeout=httpx2.Timeout(PATIENCE_S, pool=0.0)))
+        lone = httpx2.Limits(max_connections=1)
+        alone = await stack.enter_async_context(made(httpx2.AsyncClient, url, url, PATIENCE_S, limits=lone))
+        await stack.enter_async_context(alone.stream("GET", url))
+        with pytest.raises(httpx2.PoolTimeout):
+            await alone.get(url, timeout=httpx2.Timeout(PATIENCE_S, pool=0.0))
+
+
 @pytest.mark.parametrize(
     ("url", "detail"),
     [
@@ -170,6 +213,26 @@ def test_a_password_in_an_address_is_refused_and_not_printed(url: str, detail: s
     assert (refused.value.code, refused.value.detail, finding.field) == ("invalid_url", detail, "url")
     assert "heim" not in f"{finding.message} {finding.remedy}"
     check_url("https://train.example.com/@team")
+
+
+def test_a_body_that_a_proxy_refuses_is_said_to_be_too_large_for_it() -> None:
+    """A part of code is larger than nginx admits by default. The control plane's own refusal says what is too large itself."""
+    request, call = httpx2.Request("PUT", "http://x/v1/code/a/parts/0"), Call("PUT", "/v1/code/a/parts/0", dict)
+    with pytest.raises(ApiError, match="answered 413") as refused:
+        call.result(httpx2.Response(413, text="<html>413 Request Entity Too Large</html>", request=request))
+    (finding,) = refused.value.errors
+    assert "proxy" in finding.message and "5 MiB" in (finding.remedy or "")
+    problem = {
+        "type": "about:blank",
+        "title": "x",
+        "status": 413,
+        "detail": "x",
+        "code": "spec_too_large",
+        "errors": [],
+    }
+    with pytest.raises(ApiError) as refused:
+        call.result(httpx2.Response(413, json=problem, request=request))
+    assert (refused.value.code, refused.value.errors) == ("spec_too_large", [])
 
 
 def test_an_answer_of_another_version_is_no_traceback() -> None:

@@ -66,8 +66,9 @@ def test_what_a_node_lacks_for_an_environment_is_a_fault_of_machines(reason: str
     assert (reason in OF_NO_NODE) == (reason == NOT_PREPARED), "a disk is its node's"
 
 
-def test_an_environment_that_cannot_be_built_is_not_tried_again() -> None:
-    assert lives(replace(FRESH, max_retries=9), Fault("environment_not_built", 0)) == Enough("environment_not_built")
+@pytest.mark.parametrize("reason", ["environment_not_built", "secret_unavailable"])
+def test_what_is_missing_for_every_attempt_is_not_tried_again(reason: str) -> None:
+    assert lives(replace(FRESH, max_retries=9), Fault(reason, 0)) == Enough(reason)
 
 
 def test_an_exception_that_came_before_is_the_last() -> None:

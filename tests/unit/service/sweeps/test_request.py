@@ -79,6 +79,15 @@ def test_what_all_trials_share_cannot_vary(path: str) -> None:
     assert refused.value.field == f"sweep.parameters.{path}"
 
 
+@pytest.mark.parametrize("path", ["code", "code.dir", "code.git", "code.ref", "code.ignore"])
+def test_code_that_is_uploaded_before_the_trials_cannot_vary(path: str) -> None:
+    document = {**COMMAND, "code": {"git": "https://example.com/a", "archive": "0" * 64}}
+    with pytest.raises(Refusal, match="cannot vary") as refused:
+        read_request(document, sweep(parameters={path: ["main", "new"]}))
+    assert refused.value.field == f"sweep.parameters.{path}" and "code.archive" in refused.value.remedy
+    assert read_request(document, sweep(parameters={"code.archive": ["0" * 64, "1" * 64]})).points
+
+
 def test_labels_leave_room_for_those_of_a_trial() -> None:
     labels = {f"label-{at}": "x" for at in range(62)}
     document = {**TRAIN, "labels": labels}

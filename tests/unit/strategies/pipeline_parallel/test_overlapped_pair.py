@@ -116,6 +116,19 @@ def paired(
     return ahead, back, schedule, once
 
 
+def test_backward_passes_are_on_the_ranks_device(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new thread's is device 0, where the end of the stream's context would make a CUDA context."""
+    used: list[tuple[str, torch.device]] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: used.append((threading.current_thread().name, device)))
+    device = torch.device("cuda", 3)
+    pair = overlapped_pair(Schedule(), [Stage(3, nothing), Stage(0, nothing)], [part], DUALPIPEV, device)
+    assert pair is not None
+    with pair.thread():
+        assert pair._pool is not None
+        pair._pool.submit(nothing).result()
+    assert used == [(f"{THREAD}_0", device)]
+
+
 def test_a_pair_does_what_torch_does_for_both_passes(part: Any) -> None:
     ahead, back, schedule, once = paired(part, nothing, nothing)
     once()

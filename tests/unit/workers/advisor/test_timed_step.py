@@ -2,12 +2,30 @@
 
 import json
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
+import torch
 
-from shardyard.workers.advisor.timed_step import solved
+from shardyard.workers.advisor.timed_step import _alone, solved
 from shardyard.workers.program.captured_run import lines_of_rank_0
 from shardyard.workers.spec import TrainSpec
+
+CONFIG: Final[dict[str, Any]] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "hidden_act": "silu",
+}
 
 
 def test_two_sizes_give_both_numbers() -> None:
@@ -19,6 +37,17 @@ def test_two_sizes_give_both_numbers() -> None:
 @pytest.mark.parametrize(("small_s", "large_s"), [(0.5, 0.4), (0.05, 0.4)])
 def test_times_that_do_not_fit_are_all_of_flops(small_s: float, large_s: float) -> None:
     assert solved(1e11, small_s, large_s) == (pytest.approx(1e12), 0.0)
+
+
+def test_a_published_model_keeps_its_tokenizer(tmp_path: Path) -> None:
+    """Bytes are not its tokens, so that the spec would be refused. The file is not read."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    data = {"source": "text", "files": ["corpus.txt"], "tokenizer": str(tmp_path / "tokenizer.json"), "seq_len": 64}
+    train = {"model": {"from": str(tmp_path)}, "data": data, "steps": 1, "global_batch": 4}
+    alone = _alone(TrainSpec.model_validate(train), CONFIG["vocab_size"], torch.device("cpu"))
+    found = alone.architecture(CONFIG["vocab_size"])
+    assert found is not None and found.dim == CONFIG["hidden_size"]
 
 
 @pytest.mark.full

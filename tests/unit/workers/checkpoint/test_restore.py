@@ -20,7 +20,7 @@ from shardyard.workers.checkpoint import restore
 from shardyard.workers.checkpoint.errors import CheckpointAbsent, CheckpointError, CheckpointRemoved
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
-from shardyard.workers.checkpoint.retention import complete, folder, prune, step_of
+from shardyard.workers.checkpoint.retention import complete, folder, pin, prune, step_of
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.storage import local_folder
 from shardyard.workers.storage.errors import StorageUnreachable, StorageUnreadable
@@ -327,6 +327,44 @@ def test_a_restore_does_not_start_afresh_before_this_node_sees_the_newer_checkpo
     monkeypatch.setattr(LocalFolder, "read_into", removed_before)
     with pytest.raises(CheckpointAbsent):
         restore.restore(root, None, [piece(torch.zeros(4))], nothing, nothing)
+
+
+@pytest.mark.parametrize("newer", [True, False])
+@pytest.mark.parametrize("before", ["read", "sha256", "read_into"])
+def test_an_older_checkpoint_that_is_pinned_is_restored_only_if_no_newer_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, newer: bool
+) -> None:
+    """A gang that was cut off has saved, with keep: 1. This node's listing of the folder is older, and lacks the newer one at first."""
+    root, usual, listed, seen = (
+        LocalFolder(str(tmp_path)),
+        getattr(LocalFolder, before),
+        LocalFolder.folders,
+        list[int](),
+    )
+
+    def removed_before(self: LocalFolder, *what: Any) -> Any:
+        if self == folder(root, 200) and not seen:
+            seen.append(0)
+            self.remove_all()
+        return usual(self, *what)
+
+    def late(self: LocalFolder) -> list[str]:
+        if seen:
+            seen.append(0)
+            if newer and len(seen) == 3:
+                saved(root, 300, torch.full((4,), 3.0))
+        return listed(self)
+
+    monkeypatch.setattr(restore, "BACKOFF_S", (0.0, 0.0))
+    for step in (100, 200):
+        saved(root, step, torch.full((4,), step / 100))
+    pin(folder(root, 100))
+    monkeypatch.setattr(LocalFolder, before, removed_before)
+    monkeypatch.setattr(LocalFolder, "folders", late)
+    values = piece(torch.zeros(4))
+    found = restore.restore(root, None, [values], nothing, nothing)
+    assert found is not None and found.path == folder(root, 300 if newer else 100) and len(seen) == 3
+    assert torch.equal(values.tensor, torch.full((4,), 3.0 if newer else 1.0))
 
 
 def test_a_corrupt_checkpoint_is_reported_though_the_one_before_it_cannot_be_read(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 from harness.patience import PATIENCE_S
 
 from shardyard.workers.messages.metric_block import MetricBlock, packed
@@ -25,6 +26,8 @@ from shardyard.workers.program import process_failures, rank_request
 from shardyard.workers.program.agent_messages import MOST_HELLO
 from shardyard.workers.program.agents import Agents, facts_of, failure_time, listening
 from shardyard.workers.program.python_agent import sitecustomize
+from shardyard.workers.supervisor.policies.examination import Examination
+from shardyard.workers.supervisor.policies.hang import hung
 from shardyard.workers.thread_stacks import MOST_THREADS
 
 
@@ -136,13 +139,19 @@ def stack(frame: str) -> dict[str, Any]:
 def _answer_late(connection: socket.socket, times: int = 2) -> None:
     questions = connection.makefile("rb")
     for frame in ("first", "second")[:times]:
-        answer = {"asked": int(questions.readline()), "stacks": [stack(frame)], "dumps": [], "groups": {}}
+        answer = {
+            "asked": int(questions.readline()),
+            "stacks": [stack(frame)],
+            "dumps": [],
+            "groups": {},
+            "joined": True,
+        }
         connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def test_an_answer_that_is_nonsense_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_S", PATIENCE_S)
-    good = {"stacks": [stack("x" * 10_000)] * 100, "dumps": [], "groups": {}}
+    good = {"stacks": [stack("x" * 10_000)] * 100, "dumps": [], "groups": {}, "joined": True}
     changes: list[dict[str, Any]] = [
         {"stacks": 3},
         {"stacks": [3]},
@@ -221,8 +230,26 @@ def test_a_process_that_floods_its_answer_is_asked_no_longer_than_others(monkeyp
     ],
 )
 def test_a_dump_of_another_format_costs_the_collectives_alone(dump: Any) -> None:
-    found = facts_of({"stacks": ["s"], "dumps": [dump], "groups": {"0": [0]}})
+    found = facts_of({"stacks": ["s"], "dumps": [dump], "groups": {"0": [0]}, "joined": True})
     assert (found["collectives"], found["stacks"], found["idle_s"]) == ([], ["s"], 0.0)
+
+
+@pytest.mark.parametrize(("joined", "hangs"), [(True, True), (False, False)])
+def test_a_process_that_has_destroyed_its_groups_is_at_work(joined: bool, hangs: bool) -> None:
+    """The flight recorder keeps its collectives: what it does afterwards, such as an export, is no hang."""
+    entry = {"process_group": ["0", "default_pg"], "time_created_ns": 0, "time_discovered_completed_ns": 1}
+    answer = {"stacks": [], "dumps": [{"entries": [entry]}], "groups": {}, "joined": joined}
+    assert hung([Examination.of(0, {"state": "S"} | facts_of(answer))], quick_s=60.0, slow_s=600.0) is hangs
+
+
+def test_a_process_is_in_a_group_until_it_destroys_it() -> None:
+    assert not sitecustomize.joined()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        assert sitecustomize.joined() and sitecustomize.groups() == {"0": [0]}
+    finally:
+        dist.destroy_process_group()
+    assert not sitecustomize.joined()
 
 
 def test_collectives_are_those_of_the_gangs_ranks() -> None:
@@ -237,7 +264,7 @@ def test_collectives_are_those_of_the_gangs_ranks() -> None:
 
     def answer(connection: socket.socket) -> None:
         asked = int(connection.makefile("rb").readline())
-        sent = {"asked": asked, "stacks": [], "dumps": [{"entries": [entry]}], "groups": {"7": [0, 2]}}
+        sent = {"asked": asked, "stacks": [], "dumps": [{"entries": [entry]}], "groups": {"7": [0, 2]}, "joined": True}
         connection.sendall(json.dumps(sent).encode() + b"\n")
 
     with listening(print, numbered=(0, 1, 4, 5, 2, 3)) as agents, hello(agents) as connection:

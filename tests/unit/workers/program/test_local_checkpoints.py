@@ -173,6 +173,35 @@ def test_what_a_killed_process_resumed_from_is_copied_once_and_removed_by_the_ne
     assert left == [1, 0] and not [*temporary.iterdir()]
 
 
+#: A program whose handlers save, with signals that arrive while it saves.
+SIGNALLED = """
+import os, signal, sys, threading, shardyard
+from shardyard.workers.program import local_checkpoints
+usual, step = local_checkpoints.publish, iter((2, 3))
+def publish(*given):
+    local_checkpoints.publish = usual
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # another thread takes it
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1):
+        os.kill(os.getpid(), number)
+    return usual(*given)
+def save(*_):
+    shardyard.checkpoint(sys.argv[0], next(step))
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+local_checkpoints.publish = publish
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, save)
+shardyard.checkpoint(sys.argv[0], 1)
+assert signal.getsignal(signal.SIGTERM) is save and next(step, None) is None
+"""
+
+
+def test_a_handler_that_saves_waits_for_the_save_that_it_interrupts(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SIGNALLED)
+    command = [sys.executable, "script.py"]
+    assert subprocess.run(command, cwd=tmp_path, timeout=PATIENCE_S, check=False).returncode == 0
+    assert [step_of(path) for path in complete(folder_at(str(tmp_path / "checkpoints")))] == [3, 2]
+
+
 def test_errors_are_answers(tmp_path: Path) -> None:
     request = {"step": -1, "every": False, "kind": "files", "path": str(tmp_path)}
     assert "a step is between" in answer(tmp_path, {"save": request}, [])["error"]

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import pytest
 from harness.patience import PATIENCE_S
@@ -214,3 +215,36 @@ def test_a_rank_that_dies_as_it_makes_room_fails_no_other_save(store: Any, monke
         assert second.has_room(1, lambda: pytest.fail("it makes room, too"))
         ends.set()
         assert dying.result(PATIENCE_S)
+
+
+def test_a_save_before_the_end_waits_for_the_room_that_another_rank_makes(store: Any) -> None:
+    """A job that is paused has time for it."""
+    first, second = meetings(store, 2, lambda: True)
+    waits = threading.Event()
+    look = second._store.get
+    second._store = mock.Mock(wraps=second._store, get=lambda key: (look(key), waits.set())[0])
+    with ThreadPoolExecutor(1) as pool:
+        waiting = []
+
+        def make() -> bool:
+            waiting.append(pool.submit(second.has_room, 1, lambda: pytest.fail("it makes room, too")))
+            return waits.wait(PATIENCE_S)
+
+        assert first.has_room(1, make) and waiting[0].result(PATIENCE_S)
+
+
+def test_a_save_of_processes_that_have_ended_does_not_wait_for_room(store: Any) -> None:
+    began, ends = threading.Event(), threading.Event()
+    first, second = (one.after(1, began.is_set) for one in meetings(store, 2))
+
+    def make() -> bool:
+        began.set()
+        return ends.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor(1) as pool:
+        making = pool.submit(first.has_room, 1, make)
+        assert began.wait(PATIENCE_S)
+        with pytest.raises(EndRequested):
+            second.has_room(1, lambda: pytest.fail("it makes room, too"))
+        ends.set()
+        assert making.result(PATIENCE_S)

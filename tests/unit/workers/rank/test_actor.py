@@ -3,6 +3,7 @@ import json
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ async def test_an_actor_asks_about_the_job_of_its_own_trainer(monkeypatch: pytes
             monkeypatch.setattr(nccl_ras.ask, "__defaults__", (PATIENCE_S,))
             report = await rank.ask_nccl()
         assert report is not None and report.communicators == 1 and len(ras.received) == 2
+
+
+async def test_what_is_pulled_has_the_time_of_the_answer() -> None:
+    """By it the supervisor knows by how much this node's clock differs."""
+    rank = Rank("cpu")
+    kept = rank.events.spool.add("log", {})
+    began = time.time()
+    [event] = await rank.pull(0, 0.0)
+    assert began <= event["now"] <= time.time() and event == {**kept, "now": event["now"]}
+    assert "now" not in kept, "the next answer has another time"
 
 
 async def test_messages_reach_a_trainer_in_their_order_and_no_trainer_is_no_error() -> None:

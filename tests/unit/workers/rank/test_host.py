@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from shardyard.workers.program.program import ENTRY
 from shardyard.workers.rank import host
 from shardyard.workers.storage.upload_folder import upload_folder
+
+#: The entry of trainers that run this package's own loop.
+OWN_LOOP = ""
 
 
 def test_a_rank_that_starts_removes_what_killed_exports_have_left(
@@ -26,7 +30,7 @@ def test_a_trainer_gets_no_variable_of_ray_and_no_device_that_it_was_not_given(m
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setenv("COLOUR", "blue")
-    env = host.trainer_environment("cpu")
+    env = host.trainer_environment("cpu", OWN_LOOP)
     assert (env["COLOUR"], env["CUDA_VISIBLE_DEVICES"], env["OMP_NUM_THREADS"]) == ("blue", "", "1")
     assert not [name for name in env if name.startswith("RAY_")]
 
@@ -35,7 +39,7 @@ def test_what_a_job_adds_wins_over_the_machine_but_not_over_the_device(monkeypat
     monkeypatch.setattr(host, "gpus", lambda: ["3"])
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     given = {"NCCL_DEBUG": "INFO", "PYTORCH_ALLOC_CONF": "max_split_size_mb:512", "CUDA_VISIBLE_DEVICES": "0"}
-    env = host.trainer_environment("cuda", given)
+    env = host.trainer_environment("cuda", OWN_LOOP, given)
     assert (env["NCCL_DEBUG"], env["CUDA_VISIBLE_DEVICES"]) == ("INFO", "3")
     assert env["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:512"
 
@@ -44,15 +48,15 @@ def test_gpus_have_the_numbers_of_ray_and_nvml(monkeypatch: pytest.MonkeyPatch) 
     """CUDA's own order begins with the fastest model."""
     monkeypatch.setattr(host, "gpus", lambda: ["3"])
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    assert host.trainer_environment("cuda")["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    assert "CUDA_DEVICE_ORDER" not in host.trainer_environment("cpu")
+    assert host.trainer_environment("cuda", OWN_LOOP)["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "CUDA_DEVICE_ORDER" not in host.trainer_environment("cpu", OWN_LOOP)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    assert host.trainer_environment("cuda")["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+    assert host.trainer_environment("cuda", OWN_LOOP)["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
 
 
 def test_a_job_chooses_its_threads_on_cpus_and_has_one_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")  # of the actor
-    env = host.trainer_environment("cpu", {"MKL_NUM_THREADS": "4"})
+    env = host.trainer_environment("cpu", OWN_LOOP, {"MKL_NUM_THREADS": "4"})
     assert (env["MKL_NUM_THREADS"], env["OMP_NUM_THREADS"], env["OPENBLAS_NUM_THREADS"]) == ("4", "1", "1")
 
 
@@ -66,12 +70,22 @@ def test_segments_of_torchs_allocator_grow_unless_the_environment_says_otherwise
     own = {name: "max_split_size_mb:512"} if name else {}
     for one, value in own.items():
         monkeypatch.setenv(one, value)
-    env = host.trainer_environment("cuda")
+    env = host.trainer_environment("cuda", OWN_LOOP)
     found = {one: value for one, value in env.items() if one.startswith("PYTORCH_")}
     assert found == (own or {"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
     assert (
-        env["CUDA_VISIBLE_DEVICES"] == "3" and "PYTORCH_ALLOC_CONF" not in host.trainer_environment("cpu").keys() - own
+        env["CUDA_VISIBLE_DEVICES"] == "3"
+        and "PYTORCH_ALLOC_CONF" not in host.trainer_environment("cpu", OWN_LOOP).keys() - own
     )
+
+
+def test_a_users_program_keeps_the_default_of_torchs_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its processes may share tensors on GPUs, which growing segments allow only where a container permits `pidfd_getfd`."""
+    monkeypatch.setattr(host, "gpus", lambda: ["3"])
+    for one in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(one, raising=False)
+    assert not [name for name in host.trainer_environment("cuda", ENTRY) if name.startswith("PYTORCH_")]
+    assert host.trainer_environment("cuda", ENTRY, {"PYTORCH_ALLOC_CONF": "x"})["PYTORCH_ALLOC_CONF"] == "x"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

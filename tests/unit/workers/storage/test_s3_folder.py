@@ -192,7 +192,7 @@ def test_a_corrupt_checkpoint_is_skipped(prefix: str, alone: None) -> None:
     seen: list[Any] = []
     warn, accept = (lambda *said, to=to: to.append(said) for to in (warned, seen))
     assert trained(restore.restore(root, None, [found], warn, accept)) == {"step": 1}
-    assert seen == [({"step": 1}, True)], "it is the job's own"
+    assert [(manifest.step, own) for manifest, own in seen] == [(1, True)], "it is the job's own"
     assert torch.equal(found.tensor, values)
     [(cause, message, step)] = warned
     assert (cause, step) == ("checkpoint_corrupt", 2) and "step-00000001" in message
@@ -203,8 +203,8 @@ def test_a_checkpoint_to_resume_may_be_named_by_the_folder_that_holds_it(prefix:
     save(folder(root / "source", 7), values, 7)
     found = piece(torch.zeros_like(values))
 
-    def refuse(training: Any, own: bool) -> None:
-        assert (training, own) == ({"step": 7}, False)
+    def refuse(manifest: Manifest, own: bool) -> None:
+        assert (manifest.training, own) == ({"step": 7}, False)
         raise ValueError("other data")
 
     with pytest.raises(ValueError, match="other data"):

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.secret import Secret
 from shardyard.workers.program.program import ENTRY
 from shardyard.workers.rank.actor import Reservation
+from shardyard.workers.supervisor import event_pump
 from shardyard.workers.supervisor.event_pump import PumpedEvent, RankLost
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
@@ -83,6 +86,27 @@ async def test_events_are_acknowledged_after_the_write_that_has_them() -> None:
         RankLost("the rank's actor is lost: TimeoutError: no answer"),
     ]
     assert rank.acknowledged == [0, 2, 3] and journal.writes == [0, 2, 3]
+
+
+@pytest.mark.parametrize("ahead_s", [7200.0, -7200.0])
+async def test_the_times_of_a_rank_whose_clock_is_off_are_those_of_this_node(
+    ahead_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dispatcher corrects all times of a gang by the clock of its supervisor."""
+    journal, now = Written(Spool(1 << 20)), 50_000.0
+    monkeypatch.setattr(event_pump, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
+    lines = {"rank": 0, "stream": "stdout", "first": 1, "lines": ["a"]}
+    timed: list[Event] = [
+        {"seq": number, "ts": now + ahead_s - age_s, "kind": "log", "data": lines, "now": now + ahead_s}
+        for number, age_s in ((1, 2.0), (2, 0.5))
+    ]
+    await follow(Rank(timed), journal)
+    assert [one["ts"] for one in journal.spool.take(0)] == [now - 2.0, now - 0.5]
+    earlier: list[Event] = [event(1, "log", **lines)]
+    await follow(Rank(earlier), of_earlier := Written(Spool(1 << 20)))
+    assert [one["ts"] for one in of_earlier.spool.take(0)] == [earlier[0]["ts"]], (
+        "an earlier version's actor sends no time"
+    )
 
 
 @pytest.mark.parametrize(("entry", "incidents"), [(ENTRY, 1), ("", 0)])

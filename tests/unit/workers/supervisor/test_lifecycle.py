@@ -16,7 +16,7 @@ from shardyard.workers.supervisor import lifecycle as life
 from shardyard.workers.supervisor.event_pump import PumpedEvent, RankLost
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_secrets import GangSecrets
-from shardyard.workers.supervisor.gang_state import GangState, MergerState, PendingExec, Phase, RankState
+from shardyard.workers.supervisor.gang_state import GangState, MergerState, PendingExec, Phase, RankState, Repair
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.lifecycle import MOVES, Lifecycle, begin_each
 from shardyard.workers.supervisor.policies.failures import Failure
@@ -40,7 +40,7 @@ async def nothing(*_: object) -> None:
 
 
 async def test_a_command_ends_after_its_output_also_where_the_ranks_clock_is_ahead() -> None:
-    """Streams are in order of time: a command line that saw the end first would leave the output out."""
+    """Streams are in order of time: a command line that saw the end first would leave the output out. `at`: as earlier versions sent it."""
     spec, spool, ahead = GangSpec("shardyard-a-1", {}, 1), Spool(1 << 20), time.time() + 3600
     state = GangState(phase="training", ranks=[RankState(0, name="rank-0", pulled=7)])
     gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
@@ -84,6 +84,113 @@ async def test_a_preemption_saves_what_ranks_have_in_memory_that_are_left_by_one
     lifecycle.gang.stopping = "cancel"
     await lifecycle._save()
     assert saved == [True], "a cancelled job saves nothing"
+
+
+@pytest.mark.parametrize(
+    ("failure", "early", "entry", "then", "saves"),
+    [
+        (Failure("rank_lost", 1, "killed"), False, "", "preempt", 1),
+        (Failure("rank_lost", 1, "killed"), True, "", "preempt", 1),
+        (Failure("rank_lost", 1, "killed"), False, "", "cancel", 0),
+        (Failure("rank_lost", 1, "killed"), False, "program", "preempt", 0),
+        (Failure("ValueError", 1, "bad data"), False, "", "preempt", 0),
+    ],
+)
+async def test_a_preemption_saves_what_ranks_have_in_memory_if_one_dies_before_all_have_saved(
+    failure: Failure, early: bool, entry: str, then: str, saves: int, monkeypatch: MonkeyPatch
+) -> None:
+    """No repair follows, and the others cannot save without it."""
+    spec, spool, saved = GangSpec("shardyard-a-1", {}, 2, entry=entry), Spool(1 << 20), []
+    merger = MergerState(newest_step=5, newest_facts={"checkpoint": 4})
+    ranks = [RankState(0), RankState(1, exited=True)]
+    state = GangState(phase="training", stopping="preempt", ranks=ranks, merger=merger)
+    lifecycle = Lifecycle(Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state))
+    parts: Any = lifecycle
+    parts.gang.journal.settled, parts.gang.members[0].handle = nothing, RankHandle(None)
+
+    async def save(_: object) -> None:
+        lifecycle.generations.fail(failure)
+        lifecycle.stop(then)
+
+    async def save_from_memory() -> str:
+        saved.append(True)
+        return "no step is whole"
+
+    monkeypatch.setattr(RankHandle, "save", save)
+    parts.generations.save_from_memory = save_from_memory
+    if early:
+        lifecycle.generations.fail(failure)
+    parts.gang.ended.set()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await lifecycle._after_generation() == "ending"
+    assert len(saved) == saves
+    assert [event["data"]["cause"] for event in spool.take(0)] == ["checkpoint_failed"] * saves
+
+
+def preempted_in_memory(phase: Phase, step: int, entry: str, monkeypatch: MonkeyPatch) -> tuple[Any, list[str]]:
+    """A lifecycle whose gang has reported `step` and saved step 4, and whose memory is not whole; when it was asked to save from memory."""
+    spec, spool, saved = GangSpec("shardyard-a-1", {}, 2, entry=entry), Spool(1 << 20), list[str]()
+    merger = MergerState(newest_step=step, newest_facts={"checkpoint": 4} if step else {})
+    state = GangState(
+        phase=phase, repair=Repair("node_lost", None, 0.0), ranks=[RankState(0), RankState(1)], merger=merger
+    )
+    lifecycle: Any = Lifecycle(Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state))
+
+    async def save_from_memory() -> str:
+        saved.append(lifecycle.gang.phase)
+        return "no step is whole"
+
+    lifecycle.gang.journal.settled, lifecycle.generations.save_from_memory = nothing, save_from_memory
+    monkeypatch.setattr(RankHandle, "save", nothing)
+    lifecycle.gang.members[0].handle = RankHandle(None)
+    return lifecycle, saved
+
+
+@pytest.mark.parametrize(
+    ("step", "entry", "then", "saves", "incidents"),
+    [
+        (5, "", "preempt", 1, ["checkpoint_failed"]),
+        (4, "", "preempt", 1, []),
+        (0, "", "preempt", 1, []),  # the gang's first start failed
+        (5, "", "cancel", 0, []),
+        (5, "program", "preempt", 0, []),
+    ],
+)
+async def test_a_preemption_during_a_repair_saves_what_ranks_have_in_memory(
+    step: int, entry: str, then: str, saves: int, incidents: list[str], monkeypatch: MonkeyPatch
+) -> None:
+    """Their trainers are dead, and the repair is given up: no generation follows in which they could save it."""
+    lifecycle, saved = preempted_in_memory("repairing", step, entry, monkeypatch)
+
+    async def repair() -> bool:
+        lifecycle.stop(then)
+        return False
+
+    lifecycle.generations.repair = repair
+    async with asyncio.timeout(PATIENCE_S):
+        assert await lifecycle._repair() == "ending"
+    assert saved == ["repairing"] * saves
+    assert [event["data"]["cause"] for event in lifecycle.gang.spool.take(0)] == incidents
+
+
+async def test_a_preemption_saves_what_ranks_have_in_memory_that_do_not_end_in_time(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(life, "SAVE_S", 0.0)
+    lifecycle, saved = preempted_in_memory("training", 5, "", monkeypatch)
+    lifecycle.stop("preempt")
+    async with asyncio.timeout(PATIENCE_S):
+        assert await lifecycle._after_generation() == "ending"
+    assert saved == ["training"]
+    assert [event["data"]["cause"] for event in lifecycle.gang.spool.take(0)] == ["checkpoint_failed"]
+
+
+async def test_a_preemption_of_a_gang_that_has_not_started_saves_nothing(monkeypatch: MonkeyPatch) -> None:
+    """Actors that do not start would be asked what they have in memory, for minutes."""
+    lifecycle, saved = preempted_in_memory("placing", 0, "", monkeypatch)
+    lifecycle.generations.fail(Failure("rank_lost", 1, "its actor died at the start"))
+    lifecycle.stop("preempt")
+    async with asyncio.timeout(PATIENCE_S):
+        assert await lifecycle._after_generation() == "ending"
+    assert saved == []
 
 
 class Beaten:

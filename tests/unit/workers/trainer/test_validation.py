@@ -53,6 +53,27 @@ def test_a_module_undoes_what_it_does_for_an_evaluation_and_a_frozen_part_stays_
     assert [module.training for module in part.modules()] == [True, True, False, False]
 
 
+class OverFrozen(Merging):
+    """Beside its adapter, an encoder that is never in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Dropout(), Merging())
+        self.encoder.eval()
+
+
+def test_a_module_with_a_frozen_part_undoes_what_it_does_for_an_evaluation_too() -> None:
+    part = nn.Sequential(OverFrozen(), nn.Dropout())
+    modes = {name: module.training for name, module in part.named_modules()}
+    for at in range(2):
+        with evaluating([part]):
+            assert part[0].merged and part[0].weight[0, 0].item() == 1.5
+        assert not part[0].merged and part[0].weight[0, 0].item() == 0.5, f"validation {at}"
+        assert part[0].encoder[1].merged and part[0].encoder[1].weight[0, 0].item() == 1.5
+        assert {name: module.training for name, module in part.named_modules()} == modes
+    assert [name for name, training in modes.items() if not training] == ["0.encoder", "0.encoder.0", "0.encoder.1"]
+
+
 class Fused(nn.Module):
     """Has another module in its place while it is evaluated, and keeps its encoder out of training."""
 

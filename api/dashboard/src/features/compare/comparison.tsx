@@ -18,10 +18,10 @@ import { type Axis, differences } from "../../model/runs";
 import { CompareCharts, trainingFound } from "./compare-charts";
 import { ResultControls } from "./result-controls";
 import { RunTable } from "./run-table";
-import { type ComparedRun, useComparedRuns, useLoggedNames, usePlaces, useResults } from "./use-comparison";
+import { type ComparedRun, type MissingRun, useComparedRuns, useLoggedNames, usePlaces, useResults } from "./use-comparison";
 
 export function Comparison({ ids, onRemove }: { ids: readonly string[]; onRemove: (id: string) => void }) {
-  const { runs, problem } = useComparedRuns(ids);
+  const { runs, missing, problem } = useComparedRuns(ids);
   const [view, change] = useAddressState(compareView);
   const ended = runs.every(({ job }) => isFinal(job.state));
   const { found: all } = useLoggedNames(ids, "", ended);
@@ -31,16 +31,28 @@ export function Comparison({ ids, onRemove }: { ids: readonly string[]; onRemove
   const logged = all?.names.map(({ name }) => name) ?? [];
   const columns = view.columns ?? usualPaths(trained, logged);
   const results = useResults(runs, columns);
-  if (runs.length === 0) return problem ? <ProblemNotice problem={problem} /> : <p className="quiet">Loading the runs…</p>;
+  const gone = missing.map((one) => <Missing key={one.id} run={one} onRemove={onRemove} />);
+  if (runs.length === 0) return <>{gone}{problem ? <ProblemNotice problem={problem} /> : gone.length < ids.length && <p className="quiet">Loading the runs…</p>}</>;
   const baseline = runs.length > 1 ? runs[base]?.label ?? null : null;
   return (
     <div className="stack">
+      {gone}
       {problem && <ProblemNotice problem={problem} stale />}
       {unnamed && <ProblemNotice problem={unnamed} stale={found !== undefined} />}
       <ResultControls view={view} onChange={change} paths={[...trained, ...logged.map(loggedPath)]} columns={columns} baseline={baseline} />
       <RunTable runs={runs} results={results} columns={columns} kind={view.result} base={base} onBase={(id) => { change({ base: id }); }} onRemove={onRemove} />
       <Metrics runs={runs} base={base} any={trained.length + logged.length > 0} names={found?.names ?? (unnamed ? NO_NAMES : undefined)} more={found?.more === true} ended={ended} view={baseline === null ? { ...view, difference: false } : view} onChange={change} />
       {runs.length > 1 && <SpecDiff names={runs.map(({ label }) => label)} differences={differences(runs.map(({ job }) => job.spec))} />}
+    </div>
+  );
+}
+
+/** In the place of a run that is deleted, or was never there. */
+function Missing({ run: { id, problem }, onRemove }: { run: MissingRun; onRemove: (id: string) => void }) {
+  return (
+    <div>
+      <ProblemNotice problem={problem} />
+      <button className="button after" onClick={() => { onRemove(id); }}>Remove {id}</button>
     </div>
   );
 }

@@ -3,6 +3,7 @@
 import { keepPreviousData, type Query, useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { type Curve, getCurves, type Range } from "../../api/curves";
+import { isRefused } from "../../api/http";
 import { getLoggedCurves, getLoggedNames, type LoggedCurve, type LoggedName } from "../../api/logged-metrics";
 import { untilRead } from "../../api/retrying";
 import { getRun, getRunCurves, type RunCurves } from "../../api/runs";
@@ -28,30 +29,47 @@ interface Asked {
   signal: AbortSignal;
 }
 
+interface Answer<T> {
+  data: T | undefined;
+  error: Error | null;
+}
+
 /** The answers in the order of the queries. One function for all, so that its result stays the same until an answer changes. */
-const combine = <T>(results: readonly { data: T | undefined; error: Error | null }[]) => ({
+const combine = <T>(results: readonly Answer<T>[]) => ({
   found: results.map(({ data }) => data),
   problem: results.find(({ error }) => error !== null)?.error ?? null,
 });
 
+/** The same for runs: `refused` has, in their order, why those that are not there cannot be read; `problem` is of the others. */
+const combineRuns = (results: readonly Answer<RunCurves>[]) => {
+  const refused = results.map(({ data, error }) => (data === undefined && isRefused(error) ? error : null));
+  return { found: results.map(({ data }) => data), refused, problem: combine(results.filter((_, at) => !refused[at])).problem };
+};
+
 const hasEnded = ({ job }: { job: ComparedRun["job"] }) => isFinal(job.state);
 
-/** The runs that are read, each with the colour of its place among the ids. */
-export function useComparedRuns(ids: readonly string[]): { runs: readonly ComparedRun[]; problem: Error | null } {
-  const { found, problem } = useQueries({
+export interface MissingRun {
+  id: string;
+  problem: Error;
+}
+
+/** The runs that are read, each with the colour of its place among the ids, and those that are not there. */
+export function useComparedRuns(ids: readonly string[]): { runs: readonly ComparedRun[]; missing: readonly MissingRun[]; problem: Error | null } {
+  const { found, refused, problem } = useQueries({
     queries: ids.map((id) => ({
       queryKey: ["run", id],
       queryFn: ({ signal }: Asked) => getRunCurves(id, signal),
-      refetchInterval: (query: { state: { data?: RunCurves | undefined; error: Error | null } }) => (query.state.data && hasEnded(query.state.data) ? untilRead(query) : POLL_MS),
+      refetchInterval: (query: { state: { data?: RunCurves | undefined; error: Error | null } }) => ((query.state.data && hasEnded(query.state.data)) || isRefused(query.state.error) ? untilRead(query) : POLL_MS),
     })),
-    combine: combine<RunCurves>,
+    combine: combineRuns,
   });
   const runs = useMemo(() => {
     const known = found.flatMap((one, at) => (one ? [{ ...one, colour: COLOURS[at] ?? "grey" }] : []));
     const labels = labelsOf(known.map(({ job }) => job));
     return known.map((run, at) => ({ ...run, label: labels[at] ?? run.job.id }));
   }, [found]);
-  return { runs, problem };
+  const missing = ids.flatMap((id, at) => (refused[at] ? [{ id, problem: refused[at] }] : []));
+  return { runs, missing, problem };
 }
 
 /** Names that any of the runs logged; `text`: only those that contain it. */

@@ -25,8 +25,8 @@ function Dialog({ onDone }: { onDone: () => void }) {
   const submit = (event: SyntheticEvent) => {
     event.preventDefault();
     const query = new URLSearchParams(params);
-    // The address has them only once they were chosen there; another day this browser may have had others last.
-    if (columns.length > 0) query.set("columns", columns.join(","));
+    // The address has them only once they were chosen there, even if there are none; another day this browser may have had others last.
+    query.set("columns", columns.join(","));
     save({ name: name.trim(), query: query.toString() });
     setName("");
   };

@@ -69,6 +69,18 @@ def test_a_command_on_this_terminal_ends_with_its_status(allowed: Plane, tmp_pat
         assert terminal.ends() == 7
 
 
+@pytest.mark.parametrize("command", [["attach"], ["exec", "-t"]], ids=" ".join)
+def test_sigterm_leaves_the_terminal_as_it_was(command: list[str], allowed: Plane, tmp_path: Path) -> None:
+    with reachable(allowed, tmp_path) as job, on_terminal(*command, job) as terminal:
+        before = terminal.settings
+        terminal.press("echo is $((40 + 2))\r")
+        terminal.shows("is 42")
+        assert terminal.settings != before
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.ends() == 143 and terminal.settings == before
+        assert "\x1b[?1049l" in terminal.raw, "a full-screen program may have been shown"
+
+
 def test_what_is_refused(allowed: Plane, capsys: pytest.CaptureFixture[str]) -> None:
     with on_terminal("attach", "absent") as terminal:
         terminal.shows("There is no job 'absent'")

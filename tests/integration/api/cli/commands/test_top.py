@@ -40,6 +40,17 @@ def test_top_continues_when_the_control_plane_restarts(plane: Plane, client: Cli
         assert terminal.ends() == 130
 
 
+def test_sigterm_leaves_the_terminal_as_it_was(client: Client, shown: Any) -> None:
+    client.submit(SPEC)
+    with shown("top") as terminal:
+        before = terminal.settings
+        terminal.shows("tiny")
+        assert terminal.settings != before
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.ends() == 143 and terminal.settings == before
+        assert "\x1b[?1049l" in terminal.raw
+
+
 def test_colours_stay_away_where_they_are_not_wanted(client: Client, shown: Any) -> None:
     client.cancel(client.submit(SPEC).id)
     with shown("top", NO_COLOR="1") as terminal:

@@ -14,6 +14,7 @@ from harness.trace_events import trace_events, trace_part
 from shardyard.api.cli.commands import trace as command
 from shardyard.api.cli.main import run
 from shardyard.api.cli.terminal.event_lines import remark
+from shardyard.api.cli.terminal.screen import Screen
 from shardyard.api.client import Client
 
 from ...conftest import Gang, Plane, running_job, until
@@ -122,6 +123,25 @@ def test_a_trace_that_fails_says_why_and_is_an_error(
     assert run(["trace", job, "--show", failed.id, "--json"]) == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["trace"]["message"] == "repaired" and printed.err == ""
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_file_is_written_though_the_summarys_reader_ends_early(
+    as_json: bool, running: tuple[str, Gang], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `| head` does: then rich ends the command."""
+
+    def cut(*_: object) -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr(command, "_show", cut)
+    monkeypatch.setattr(Screen, "json", cut)
+    job, gang = running
+    trace = client.trace(job).id
+    gang.emit(*trace_events(trace))
+    until(lambda: client.traces(job).items[0].state == "done")
+    assert run(["trace", job, "--show", trace, "-o", str(tmp_path / "steps.json"), *["--json"][:as_json]]) == 1
+    assert (tmp_path / "steps.json").stat().st_size
 
 
 def test_a_restart_of_the_control_plane_is_waited_out(

@@ -25,12 +25,14 @@ sed -i 's/train/eval/' "$1"
 class Service(ClientStandIn):
     """A client of a service that has one job."""
 
+    text = TEXT
+
     def job(self, _: str) -> Job:
         spec = {"name": "tiny", "command": ["python", "train.py"]}
         return Job.model_validate({"id": "job-1", "name": "tiny", "state": "failed", "spec": spec, "created_at": 1.0})
 
     def submitted_spec(self, job: str) -> SubmittedSpec:
-        return SubmittedSpec(job=job, format="yaml", text=TEXT)
+        return SubmittedSpec(job=job, format="yaml", text=self.text)
 
 
 @pytest.fixture
@@ -69,6 +71,18 @@ def test_paths_that_are_typed_are_relative_to_the_working_folder(
     for document in (*submitted, read(kept).document):
         assert document["code"] == {"dir": str(tmp_path / "work/src")}
         assert document["files"] == {"data": str(tmp_path / "work/../corpus")}
+
+
+def test_edited_code_from_elsewhere_is_uploaded(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive of the old code would be run, whatever the text says."""
+    code = f"code: {{git: /repository, ref: v1, archive: '{'0' * 64}'}}\n"
+    monkeypatch.setattr(Service, "text", TEXT + code)
+    submitted: list[Any] = []
+    monkeypatch.setattr(command, "submit_job", lambda _, __, given, *___, **____: submitted.append(given.document))
+    for script in ("s/v1/v2/", "s/train/eval/"):
+        (tmp_path / "editor").write_text(f'#!/bin/sh\nsed -i "{script}" "$1"\n')
+        command.clone("tiny", edit=True)
+    assert [document["code"].get("archive") for document in submitted] == [None, "0" * 64]
 
 
 REFUSED = ApiError("invalid_spec", "It is wrong.", 422, [])

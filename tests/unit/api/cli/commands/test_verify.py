@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+import yaml
 from harness.certificates import certificate
+from harness.client_stand_in import ClientStandIn
 
 from shardyard.api.cli.commands import verify
 from shardyard.api.cli.main import run
 from shardyard.service.certificate_signature import signed
 from shardyard.service.schemas.certificate import Certificate
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 
 SPEC = """\
@@ -86,6 +90,36 @@ def test_a_result_is_shown_though_it_cannot_be_written(
     assert run(["verify", "proof.yaml"]) == 1
     printed = capsys.readouterr()
     assert "proof: equal to one process" in printed.out and "cannot be written" in printed.err
+
+
+class Service(ClientStandIn):
+    """A client of a service that has one job, and keeps its certificates."""
+
+    attached: ClassVar[list[Certificate]] = []
+
+    def job(self, job: str) -> Job:
+        spec = yaml.safe_load(SPEC)
+        return Job.model_validate({"id": job, "name": "proof", "state": "queued", "spec": spec, "created_at": 1.0})
+
+    def attach_certificate(self, job: str, certificate: Certificate) -> Job:
+        self.attached.append(certificate)
+        return self.job(job)
+
+
+def test_a_result_is_kept_though_its_reader_ends_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `| head` does: then rich ends the command."""
+    made = signed(certificate(), Settings())
+
+    def cut(*_: object) -> None:
+        raise SystemExit(1)
+
+    monkeypatch.setattr(verify, "_proven", lambda *_: made)
+    monkeypatch.setattr(verify, "_show", cut)
+    monkeypatch.setattr(verify, "Client", Service)
+    monkeypatch.setattr(Service, "attached", [])
+    assert run(["verify", "--job", "job-1"]) == 1
+    assert Certificate.model_validate_json((folder / "proof.certificate.json").read_bytes()) == made
+    assert Service.attached == [made]
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -56,7 +57,7 @@ async def _asking(handler: Handler, tries: int = 1) -> AsyncIterator[AsyncClient
     """A client whose requests the handler answers."""
     async with AsyncClient("http://127.0.0.1:9", tries=tries) as client:
         await client._http.aclose()
-        client._http = httpx2.AsyncClient(transport=httpx2.MockTransport(handler))
+        client._opened[os.getpid()] = httpx2.AsyncClient(transport=httpx2.MockTransport(handler))
         yield client
 
 

@@ -1,4 +1,4 @@
-"""How snapshots are given to neighbours, and how long a gang waits for its devices.
+"""How snapshots are given to neighbours, how long a gang waits for its devices, and which bundles lost ranks get.
 
 Placement with real actors: tests/integration/workers/supervisor.
 """
@@ -16,6 +16,7 @@ from harness.patience import PATIENCE_S
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
 from shardyard.workers.rank.snapshot_store import SnapshotStore
+from shardyard.workers.supervisor.ranks import placement
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
 from shardyard.workers.supervisor.ranks.placement import HOLD_AT_ONCE, Placement
@@ -151,3 +152,42 @@ async def test_a_gang_that_waits_for_no_devices_keeps_those_that_it_has(
     else:
         with pytest.raises(NoRoom):
             await placement.place(patience_s=0.0)
+
+
+def reserved(monkeypatch: pytest.MonkeyPatch, where: dict[int, str], ready: bool, **spec: Any) -> Placement:
+    """A gang of four ranks whose placement group has these bundles, and is ready or not."""
+    group = SimpleNamespace(wait=lambda _: ready)
+    for name, answer in {"existing": group, "bundle_nodes": where, "node_places": {}}.items():
+        monkeypatch.setattr(placement, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(placement, "make_actor", lambda *_: object())
+    return Placement(GangSpec("shardyard-a-1", {}, 4, **spec), cast("Any", None), lambda: False)
+
+
+async def bundles(gang: Placement, members: list[Member], *lost: int) -> dict[int, int]:
+    """The bundles in which lost ranks get new actors."""
+    replaced = await gang.replace(members, [members[rank] for rank in lost], [], 2)
+    return {one.rank: one.bundle for one in replaced}
+
+
+def on(node: str, rank: int, bundle: int) -> Member:
+    return Member(rank, bundle, reservation=Reservation(rank, node, "host", None, None, 1, rank, ()))
+
+
+async def test_a_spare_that_has_lost_its_node_does_not_keep_a_rank_from_its_own_bundle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray has no node for bundle 4, the spare's, so the placement group is not ready. `elastic_grace_s`: the gang would not wait."""
+    gang = reserved(monkeypatch, {0: "a", 1: "a", 2: "a", 3: "a", 4: ""}, ready=False, spares=1, elastic_grace_s=0.0)
+    members = [on("a", rank, rank) for rank in range(3)] + [on("b", 3, 4)]
+    assert await bundles(gang, members, 1) == {1: 1}
+    with pytest.raises(NoRoom):
+        await bundles(gang, members, 1, 3)
+
+
+async def test_a_rank_that_has_lost_only_its_actor_stays_where_its_memory_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks 2 and 3 have lost their node; Ray has moved their bundles to one that is sorted before the others'."""
+    gang = reserved(monkeypatch, {0: "c", 1: "c", 2: "a", 3: "a"}, ready=True)
+    members = [on("c", 0, 0), on("c", 1, 1), on("d", 2, 3), on("d", 3, 2)]
+    assert await bundles(gang, members, 1, 2, 3) == {1: 1, 2: 2, 3: 3}
+    members[1].reservation, members[1].snapshots = None, SnapshotHandle("c", 7, (3, 4))  # a new actor has not answered
+    assert await bundles(gang, members, 1, 2, 3) == {1: 1, 2: 2, 3: 3}

@@ -25,7 +25,8 @@ class Codebook(nn.Module):
 
 def trained(module: nn.Module, change: Callable[[Any, int], None], architecture: Any = None) -> None:
     """Four steps, of which each ends with `change(module, step)`."""
-    parts: Any = SimpleNamespace(architecture=architecture, parallel=SimpleNamespace(parts=[module]))
+    mesh = SimpleNamespace(size=lambda axis: 1)
+    parts: Any = SimpleNamespace(architecture=architecture, parallel=SimpleNamespace(parts=[module]), mesh=mesh)
     watched = ConstantBuffers(parts)
     for step in range(1, 5):
         with torch.no_grad():
