@@ -15,7 +15,7 @@ from .policies.limits import ArtifactLimits, Rules
 from .policies.retry import Backoff
 
 #: Settings with a default that a blank does not replace: it would mean the current folder, and as the host all interfaces.
-_NEVER_BLANK: Final = frozenset({"data_dir", "database_url", "storage", "cache", "host"})
+_NEVER_BLANK: Final = frozenset({"data_dir", "storage", "cache", "host"})
 
 
 def _database(data: dict[str, Any]) -> SecretStr:

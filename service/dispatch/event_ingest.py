@@ -210,8 +210,10 @@ class _Batch:
                 await checkpoint_catalogue.skipped(self.tx, self.job["id"], event)
                 await self._attribute_fault(ts, event)
             case CheckpointEvent():
-                await checkpoint_catalogue.saved(self.tx, self.job["id"], event)
-                if await checkpoint_catalogue.is_newest(self.tx, self.job["id"], event):
+                job_id = self.job["id"]
+                late = await checkpoint_catalogue.is_late(self.tx, self.job, event, self.events)
+                await checkpoint_catalogue.saved(self.tx, job_id, event, late)
+                if not late and await checkpoint_catalogue.is_newest(self.tx, job_id, event):
                     self.columns["checkpoint"] = event.path
 
     async def _sample_before(self) -> Mapping[str, Any] | None:

@@ -8,7 +8,7 @@ The service does not read the storage, which it may not reach. Files that a user
 checkpoint that is corrupt or deleted cannot be resumed from or exported. A corrupt one can be verified again, as its disk may be back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 from sqlalchemy.engine import RowMapping
@@ -23,6 +23,8 @@ from ..store import checkpoints as rows
 CheckpointState = Literal["present", "corrupt", "deleted"]
 
 PRESENT: Final = "present"
+#: Saves among which a later one is looked for that was reported before.
+_LATEST: Final = 16
 _FOUND: Final[Mapping[str, CheckpointState]] = {"valid": "present", "corrupt": "corrupt", "deleted": "deleted"}
 _FAILED: Final[Mapping[str, CheckpointState]] = {"checkpoint_corrupt": "corrupt", "checkpoint_deleted": "deleted"}
 _OTHER: Final = "Take another checkpoint: shardyard checkpoints {job} has the state of each."
@@ -39,12 +41,28 @@ async def is_known(tx: AsyncConnection, job: RowMapping, event: CheckpointEvent)
     return stored is not None and bool(stored["data"].get("digest") == event.digest)
 
 
-async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent) -> None:
-    """Apply a checkpoint event. `kept`: the steps of all checkpoints that exist after the save."""
+async def is_late(
+    tx: AsyncConnection, job: RowMapping, event: CheckpointEvent, pending: Iterable[Mapping[str, Any]]
+) -> bool:
+    """Whether a later save of the attempt was reported before this one, which did not know it.
+
+    Ranks of a program take turns to complete a checkpoint, and the event of one may come after another's. Of a training one rank reports.
+    `pending`: rows of events that are not stored yet.
+    """
+    if "train" in job["spec"] or event.kept is None:
+        return False
+    stored = await events.of_kind_before(tx, job["id"], CheckpointEvent.kind, None, _LATEST)
+    saves: list[Mapping[Any, Any]] = [*stored, *(row for row in pending if row["kind"] == CheckpointEvent.kind)]
+    steps = [int(row["data"]["step"]) for row in saves if row["attempt"] == job["attempt"]]
+    return any(step > event.step and step not in event.kept for step in steps)
+
+
+async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent, late: bool = False) -> None:
+    """Apply a checkpoint event. `kept`: the steps of all checkpoints that exist after the save. `late`: a later save says which do."""
     await rows.put(tx, job_id, event.step, PRESENT)
     if event.digest is not None:
         await checkpoint_pins.replaced(tx, job_id, event.step, event.digest)
-    if event.kept is not None:
+    if event.kept is not None and not late:
         await rows.remove_all_but(tx, job_id, list(event.kept))
         await checkpoint_pins.remove_all_but(tx, job_id, list(event.kept))
 
@@ -75,8 +93,10 @@ async def seen(
         await checkpoint_pins.remove(tx, job_id, step)
     verdict = result.get("verdict")
     state = _FAILED.get(error["code"]) if error else _FOUND.get(str(verdict))
-    if state not in (None, "present") and later is not None:
+    if state not in (None, PRESENT) and later is not None:
         return  # it was of files that a later save of the step has replaced
+    if state == PRESENT and (await rows.states(tx, job_id, [step])).get(step) == "deleted":
+        return  # a later save has removed it since
     if state is not None:
         await rows.put(tx, job_id, step, state)
     if state == "deleted":  # its pin was a file in its folder

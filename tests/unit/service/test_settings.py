@@ -48,7 +48,7 @@ def test_secrets_among_the_urls_options_are_never_shown(monkeypatch: pytest.Monk
 def test_a_blank_variable_is_an_unset_one_where_it_is_no_choice(blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blank path would be the current folder, and a blank host all interfaces."""
     optional = ("RAY_ADDRESS", "SCRATCH", "TOKEN_PATH", "MAX_RANKS", "URL")
-    names = [f"SHARDYARD_{name}" for name in (*optional, "DATA_DIR", "DATABASE_URL", "STORAGE", "CACHE", "HOST")]
+    names = [f"SHARDYARD_{name}" for name in (*optional, "DATA_DIR", "STORAGE", "CACHE", "HOST")]
     for name in names:
         monkeypatch.delenv(name, raising=False)
     unset = Settings()

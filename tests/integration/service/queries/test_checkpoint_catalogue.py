@@ -11,6 +11,7 @@ from harness.stored_checkpoints import save_checkpoint
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import ingest
 from shardyard.service.dispatch.operation_runner import OperationRunner
 from shardyard.service.errors import CheckpointCorrupt, CheckpointDeleted, ShardyardError
@@ -20,7 +21,8 @@ from shardyard.service.queries import checkpoint_catalogue, models
 from shardyard.service.queries.checkpoints import checkpoints
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
-from shardyard.service.store import events, operations
+from shardyard.service.spec import CommandSpec
+from shardyard.service.store import events, nodes, operations
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.tables import jobs
@@ -32,7 +34,7 @@ from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, failed
 
 from ...inprocess_cluster import InProcessCluster
 from ..conftest import Submit
-from ..gang_events import event_batch
+from ..gang_events import NODE, event_batch
 from ..models.named import named
 
 
@@ -46,6 +48,12 @@ def skipped(step: int) -> tuple[str, dict[str, Any]]:
 
 async def states(store: Store, job: Job) -> dict[int, str]:
     return {one.step: one.state for one in (await checkpoints(store, job.id)).items}
+
+
+async def newest(store: Store, job: Job) -> str | None:
+    async with store.read() as tx:
+        found: str | None = (await tx.execute(select(jobs.c.checkpoint).where(jobs.c.id == job.id))).scalar_one()
+    return found
 
 
 @pytest.fixture
@@ -72,14 +80,10 @@ async def test_the_jobs_checkpoint_is_the_newest_though_an_earlier_step_was_save
 ) -> None:
     job, lease = placed
 
-    async def newest() -> str | None:
-        async with store.read() as tx:
-            return (await tx.execute(select(jobs.c.checkpoint).where(jobs.c.id == job.id))).scalar_one()
-
     await ingest(store, lease, 1, event_batch(saved(root, 60, 60), saved(root, 70, 60, 70), saved(root, 60, 60, 70)))
-    assert await newest() == below(root, "step-00000070")
+    assert await newest(store, job) == below(root, "step-00000070")
     await ingest(store, lease, 1, event_batch(skipped(70), saved(root, 60, 60, 70), first=4))
-    assert await newest() == below(root, "step-00000060")
+    assert await newest(store, job) == below(root, "step-00000060")
 
 
 async def test_what_is_corrupt_or_deleted_is_refused_with_a_remedy(
@@ -203,6 +207,48 @@ async def test_a_finding_is_not_that_of_a_later_save(store: Store, placed: tuple
         async with store.write() as tx:
             await checkpoint_catalogue.seen(tx, job.id, (10, before.position), found, None)
     assert await states(store, job) == {10: "present"}
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("order", [(10, 11, 13, 12), (10, 12, 11, 13), (11, 13, 12, 10)], ids=str)
+async def test_saves_of_a_program_that_are_reported_late_remove_no_later_one(
+    order: tuple[int, ...], at_once: bool, store: Store, settings: Settings
+) -> None:
+    """Ranks take turns to complete a checkpoint, and their clocks need not agree. Two are kept."""
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    spec = CommandSpec.model_validate({"name": "mine", "command": "true"})
+    job, _ = await submitting.submit(store, settings, spec, None, "", "tester")
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    batch = event_batch(*(saved("/c", step, step - 1, step) for step in order))
+    for part in [batch] if at_once else [[event] for event in batch]:
+        await ingest(store, lease, 1, part)
+    found = await states(store, job)
+    assert (found[12], found[13], found[11]) == ("present", "present", "deleted")
+    assert await newest(store, job) == below("/c", "step-00000013")
+
+
+async def test_saves_of_a_training_are_in_the_order_of_their_events(
+    store: Store, placed: tuple[Job, Lease], root: str
+) -> None:
+    """Whatever the clocks say: a dispatcher whose clock was ahead may have ended meanwhile."""
+    job, lease = placed
+    await ingest(store, lease, 1, event_batch(saved(root, 100, 100)), behind_s=300.0)
+    await ingest(store, lease, 1, event_batch(saved(root, 90, 90), first=2))
+    assert await states(store, job) == {90: "present", 100: "deleted"}
+    assert await newest(store, job) == below(root, "step-00000090")
+
+
+async def test_a_verification_of_what_was_removed_meanwhile_changes_nothing(
+    store: Store, placed: tuple[Job, Lease], root: str
+) -> None:
+    job, lease = placed
+    await ingest(store, lease, 1, event_batch(saved(root, 10, 10)))
+    [before] = (await checkpoints(store, job.id)).items
+    await ingest(store, lease, 1, event_batch(saved(root, 20, 20), first=2))
+    async with store.write() as tx:
+        await checkpoint_catalogue.seen(tx, job.id, (10, before.position), {"verdict": "valid"}, None)
+    assert await states(store, job) == {20: "present", 10: "deleted"}
 
 
 @pytest.mark.parametrize("reported", [True, False])
