@@ -7,23 +7,29 @@ from pathlib import Path
 from typing import Final
 
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+#: States of a socket, as the tables name them.
+_ESTABLISHED: Final = "01"
 _LISTENING: Final = "0A"
+#: In place of the user id of a connection that is closed: the kernel does not say any more whose it was, and shows root in some states.
+CLOSED: Final = -1
 
 Endpoint = tuple[IPv4Address | IPv6Address, int]
 
 
 def user_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> int | None:
-    """The user id of the process that opened the connection; None if it comes from another machine. Blocks.
+    """The user id of the process that opened the connection; None if it comes from another machine; `CLOSED`. Blocks.
 
     `client`, `server`: the two ends, as named by the server's socket.
     """
     if client is None or server is None:
         return None
-    wanted = (_plain(ip_address(client[0])), client[1]), (_plain(ip_address(server[0])), server[1])
-    for local, remote, _, user in _rows(client[1]):
-        if (_endpoint(local), _endpoint(remote)) == wanted:
-            return user
-    return None
+    theirs, ours = _named(client), _named(server)
+    for local, remote, state, user in _rows(client[1]):
+        if (_endpoint(local), _endpoint(remote)) == (theirs, ours):
+            return user if state == _ESTABLISHED else CLOSED
+    # A process that resets its connection leaves no socket of it, as another machine has none here. But then the server's is gone, too.
+    states = {(_endpoint(local), _endpoint(remote)): state for local, remote, state, _ in _rows(server[1])}
+    return CLOSED if states and states.get((ours, theirs)) != _ESTABLISHED else None
 
 
 def listeners(host: str, port: int) -> frozenset[int]:
@@ -58,6 +64,11 @@ def _rows(port: int) -> Iterator[tuple[str, str, str, int]]:
             _, local, remote, state, _, _, _, user, *_ = row.split()
             if local.endswith(end):
                 yield local, remote, state, int(user)
+
+
+def _named(end: tuple[str, int]) -> Endpoint:
+    """An end by its socket's name, in which the scope of an IPv6 address is one of its interface."""
+    return _plain(ip_address(end[0].partition("%")[0])), end[1]
 
 
 def _endpoint(text: str) -> Endpoint:

@@ -17,6 +17,7 @@ compute every gradient again (pytorch issue 161904). Without one it runs in the 
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -32,8 +33,11 @@ from .torch_version import require
 def apply_compile(blocks: Iterable[nn.Module], device: torch.device, halves: bool = False) -> None:
     """Compile every block at its first use. Raises `Refusal` if the machine has no compiler for `device`.
 
+    So it does if a folder from which compiled code is loaded belongs to another user.
+
     `halves`: a schedule runs the backward passes of these blocks in two halves. Refuses a block with parameters of its own.
     """
+    _check_folders()
     options = None
     if device.type == "cpu":
         options = _whole_compiler()
@@ -100,6 +104,22 @@ def _whole_compiler() -> dict[str, Any]:
     if not cxx_compiler.includes_python(found):
         raise Refusal("compile", f"compiling for a CPU needs {_NO_HEADERS}", _INSTALL.format(_HEADERS))
     return {"cpp.cxx": (None, str(cxx_compiler.whole(found, cxx_compiler.own_folder())))}
+
+
+def _check_folders() -> None:
+    """Raise `Refusal` if another user owns a folder from which compiled code is loaded.
+
+    Torch's default one is used even if TORCHINDUCTOR_CACHE_DIR names another: for precompiled headers.
+    """
+    require("torch._inductor.runtime.cache_dir_utils")
+    # Here, as the compiler's modules take a second to import.
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    try:
+        cxx_compiler.own_folder()
+        cxx_compiler.owned(Path(default_cache_dir()))
+    except PermissionError as error:
+        raise Refusal("compile", str(error), "Or set compile to false.") from None
 
 
 _INSTALL: Final = "Install {}, or set compile to false."

@@ -78,7 +78,11 @@ def own_folder() -> Path:
 
     Raises `PermissionError` if the folder belongs to another user.
     """
-    folder = Path(tempfile.gettempdir()) / f"shardyard-cxx-{os.getuid()}"
+    return owned(Path(tempfile.gettempdir()) / f"shardyard-cxx-{os.getuid()}")
+
+
+def owned(folder: Path) -> Path:
+    """The folder, which is made if it is missing. Raises `PermissionError` if it belongs to another user."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user; remove it, or set TMPDIR to a folder of your own.")

@@ -5,6 +5,7 @@ bounded by the manifest, so that no archive grows beyond what it says. Reading t
 time that is linear in the archive's size. Imports no torch.
 """
 
+import errno
 import hashlib
 import os
 import posixpath
@@ -17,9 +18,12 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from .messages import json_codec
+from .storage.folder import Folder
 
 #: Bytes of each part but the last.
 PART_BYTES: Final = 4 << 20
+#: Maximum bytes of a part as it is stored: deflated data may be slightly larger than what it is made of.
+MOST_STORED: Final = PART_BYTES + (PART_BYTES >> 8)
 #: Maximum bytes of an archive.
 MOST_BYTES: Final = 2 << 30
 #: Maximum number of members of an archive, and of the folders that they are in.
@@ -138,6 +142,27 @@ def inflated(manifest: Manifest, number: int, stored: bytes) -> bytes:
     if hashlib.sha256(part).hexdigest() != manifest.parts[number]:
         raise InvalidArchive(f"part {number} has another SHA-256 than its manifest says")
     return part
+
+
+def stored_parts(folder: Folder) -> Callable[[int], bytes]:
+    """Reads a part as it is stored. What jobs may have put in its place takes no more memory than a part: then it raises InvalidArchive.
+
+    Raises OSError, now and for each part.
+    """
+    sizes = folder.files()
+
+    def read(number: int) -> bytes:
+        name = part_name(number)
+        size = sizes.get(name)
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        if size > MOST_STORED:
+            raise InvalidArchive(f"part {number} in storage has {size:,} bytes, more than a part may have")
+        content = bytearray(size)
+        folder.read_into(name, 0, memoryview(content))
+        return bytes(content)
+
+    return read
 
 
 def check_members(manifest: Manifest, read: Callable[[int], bytes]) -> None:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request
 
 from ...service.jobs import code_archives
 from ...service.schemas.code import CodeArchive, CodeManifest
-from ...workers.code_archive import PART_BYTES
+from ...workers.code_archive import MOST_STORED
 from ..http import request_body
 from ..http.dependencies import Actor, In
 from ..http.problems import describe
@@ -24,8 +24,6 @@ _PART = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
 _READING = ("request_timeout", "spec_too_large", "unsupported_media_type", "invalid_request")
-#: Deflated data may be slightly larger than what it is made of.
-_MOST_STORED = PART_BYTES + (PART_BYTES >> 8)
 
 
 @router.post(
@@ -54,7 +52,7 @@ async def put_part(
 ) -> CodeArchive:
     """Store a part, in any order. Repeating is harmless. The last one completes the archive, if its files are accepted."""
     request_body.check_octets(request)
-    content = await request_body.read(request, _MOST_STORED)
+    content = await request_body.read(request, MOST_STORED)
     return await code_archives.put_part(context.store, context.code, archive, number, content)
 
 

@@ -188,7 +188,7 @@ async def _complete(store: Store, storage: CodeStorage, row: RowMapping) -> None
 
     def check() -> None:
         folder = shared_folder_at(address(storage.settings, row["id"]))
-        code_archive.check_members(manifest, lambda number: folder.read(part_name(number)))
+        code_archive.check_members(manifest, code_archive.stored_parts(folder))
 
     try:
         await _in_storage(storage, check)

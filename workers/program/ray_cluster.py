@@ -20,6 +20,7 @@ from typing import Final
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from ..messages.rendezvous import RankAssignment
+from .build_process import shortened
 from .program import Program, RayShare
 from .ray_node import NodeResources, RayNode, ray_node
 from .report_socket import RAY_NODE, RAY_ROLE
@@ -42,8 +43,6 @@ STORAGE: Final = "SHARDYARD_JOB_STORAGE"
 _LOOPBACK: Final = "127.0.0.1"
 #: Code of the cause of a node that was lost: the gang is repaired.
 LOST: Final = "rank_lost"
-#: Maximum characters of a reason.
-_MOST_REASON: Final = 500
 #: Lines of Ray's output that say why it ended, the better ones first.
 _WHY: Final = (
     re.compile(r".*\[exit code="),
@@ -262,4 +261,4 @@ def reason(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     found = ([line for line in lines if sign.match(line)] for sign in _WHY)
     last = next((errors[-1] for errors in found if errors), lines[-1] if lines else "it printed nothing")
-    return _STAMP.sub("", last)[:_MOST_REASON]
+    return shortened(_STAMP.sub("", last)) or f"a line of {len(last)} characters"

@@ -7,6 +7,7 @@ cannot read the checkpoint from which it is to continue fails.
 
 import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,7 @@ SCHEMES: Final = {LOCAL: "", "s3": "s3://"}
 #: States of Ray Train's controller: its workers are to start again, and they train.
 AGAIN: Final = ("RestartingState", "ReschedulingState")
 RUNNING: Final = "RunningState"
-#: Maximum characters of a failure's message, and of its traceback, whose end is kept.
+#: Maximum characters of a failure's message, and of its traceback, whose end is kept. Secrets are masked later, where they are whole.
 MOST_MESSAGE: Final = 500
 MOST_TEXT: Final = 16 << 10
 #: What precedes the guesses of Ray at why an actor's process has ended.
@@ -134,7 +135,7 @@ class TrainReports(ControllerCallback, ReportCallback, WorkerGroupCallback, Work
             failures, self._failures = self._failures, []
             self._failed_at = self._failed_at or time.monotonic()
             error = str(getattr(current_state, "training_failed_error", "")).strip()
-            self._send("failed", failures=failures, message=error[:MOST_MESSAGE] or "Ray Train names no cause")
+            self._send("failed", failures=failures, message=beginning(error) or "Ray Train names no cause")
         elif state == RUNNING and self._failed_at is not None:
             self._send("started", seconds=time.monotonic() - self._failed_at)
             self._failed_at = None
@@ -190,10 +191,20 @@ def failure_of(rank: int, error: BaseException, text: str) -> dict[str, Any]:
     if died is not None:
         lines = [line.strip() for line in str(died).partition(GUESSES)[0].splitlines() if line.strip()]
         why = next((line for line in lines if line.startswith("The actor is dead")), lines[0] if lines else "")
-        return {"worker": rank, "message": f"its process has died: {why}"[:MOST_MESSAGE].strip(), "traceback": None}
-    message = f"{type(error).__name__}: {error}"[:MOST_MESSAGE].strip()
-    trace = text[-MOST_TEXT:] if "Traceback (most recent call last)" in text else None
-    return {"worker": rank, "message": message, "traceback": trace}
+        return {"worker": rank, "message": beginning(f"its process has died: {why}"), "traceback": None}
+    trace = last_lines(text) if "Traceback (most recent call last)" in text else None
+    return {"worker": rank, "message": beginning(f"{type(error).__name__}: {error}"), "traceback": trace}
+
+
+def beginning(text: str) -> str:
+    """At most `MOST_MESSAGE` characters of a text, in whole words."""
+    words = re.match(rf".{{0,{MOST_MESSAGE}}}(?!\S)", text, re.DOTALL)
+    return words[0].strip() if words else f"a line of {len(text)} characters"
+
+
+def last_lines(text: str) -> str:
+    """At most `MOST_TEXT` characters at the end of a text, in whole lines."""
+    return text if len(text) <= MOST_TEXT else text[-MOST_TEXT:].partition("\n")[2]
 
 
 def means(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:

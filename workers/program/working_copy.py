@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from ..code_archive import MANIFEST, Manifest, part_name, unpack
+from ..code_archive import MANIFEST, Manifest, part_name, stored_parts, unpack
 from ..messages import json_codec
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
@@ -48,10 +48,13 @@ def _unpack(code: Code, copy: Path, is_to_stop: Callable[[], bool]) -> None:
         """Of 4 MiB. The question before each is a heartbeat: slow storage is no hang."""
         if is_to_stop():
             raise EndRequested
-        return _read(folder, part_name(number))
+        with _reading(folder, part_name(number)):
+            return stored(number)
 
+    with _reading(folder, MANIFEST):
+        content, stored = folder.read(MANIFEST), stored_parts(folder)
     try:
-        manifest: Manifest = json_codec.loads(Manifest, _read(folder, MANIFEST))
+        manifest: Manifest = json_codec.loads(Manifest, content)
     except ValueError as error:
         raise CodeUnusable(f"the manifest in {code.archive} cannot be read: {error}") from None
     if manifest.digest != code.digest:
@@ -67,10 +70,11 @@ def _unpack(code: Code, copy: Path, is_to_stop: Callable[[], bool]) -> None:
         raise
 
 
-def _read(folder: Folder, name: str) -> bytes:
-    """A file of the archive. Raises CodeUnusable, StorageError."""
+@contextmanager
+def _reading(folder: Folder, name: str) -> Iterator[None]:
+    """Raise CodeUnusable if a file of the archive cannot be read for another reason than a StorageError."""
     try:
-        return folder.read(name)
+        yield
     except StorageError:
         raise
     except OSError as error:

@@ -1,13 +1,16 @@
 """A spec with compile is refused on a node without the compiler that it needs, before the first step."""
 
 import importlib.util
+import os
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from shardyard.strategies.compile import apply_compile, missing_for_gpus
 from shardyard.strategies.layout import Refusal
@@ -56,6 +59,28 @@ def test_a_torch_without_triton_is_refused(tools: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(Refusal, match="Triton"):
         apply_compile([nn.Linear(2, 2)], torch.device("cuda"))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch's own
+def test_folders_of_compiled_code_are_this_users(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command(tools, "gcc")
+    monkeypatch.setattr(tempfile, "tempdir", str(tools))
+    apply_compile([nn.Linear(2, 2)], torch.device("cuda"))
+    assert Path(default_cache_dir()).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("folder", ["torch's", "the script's"])
+def test_a_folder_of_another_user_is_refused(
+    device: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that another user has put there would be executed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = Path(default_cache_dir()) if folder == "torch's" else tmp_path / f"shardyard-cxx-{os.getuid()}"
+    path.symlink_to(tmp_path)
+    with pytest.raises(Refusal, match=f"{path} belongs to another user") as refused:
+        apply_compile([nn.Linear(2, 2)], torch.device(device))
+    assert refused.value.field == "compile"
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch's own

@@ -79,6 +79,12 @@ def lose(settings: Settings, *kept: str) -> list[Path]:
     return files
 
 
+def grow(settings: Settings, name: str) -> None:
+    """Give the only file of this name below the storage for code 1 GiB, which takes no room."""
+    (path,) = Path(settings.storage).rglob(name)
+    os.truncate(path, 1 << 30)
+
+
 async def test_an_upload_continues_where_it_broke_off(store: Store, settings: Settings) -> None:
     manifest, part = archive()
     begun = await code_archives.begin(store, CodeStorage(settings), manifest, "tester")
@@ -138,6 +144,26 @@ async def test_an_archive_with_a_hostile_file_never_becomes_complete(
     assert stored(settings) == []
     with pytest.raises(CodeNotFound):
         await code_archives.get(store, begun.id)
+
+
+async def test_a_part_that_has_grown_in_storage_is_not_read(
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs can write there, and all parts of all uploads are read in the API's memory."""
+    manifest, part = archive()
+    begun = await code_archives.begin(store, CodeStorage(settings), manifest, "tester")
+    for number in (0, 1):
+        await code_archives.put_part(store, CodeStorage(settings), begun.id, number, part(number))
+    grow(settings, part_name(0))
+
+    def reads(*_: object) -> None:
+        raise OSError("it is read")
+
+    for method in ("read", "read_into"):
+        monkeypatch.setattr(LocalFolder, method, reads)
+    with pytest.raises(InvalidCode, match="part 0 in storage has 1,073,741,824 bytes"):
+        await code_archives.put_part(store, CodeStorage(settings), begun.id, 2, part(2))
+    assert stored(settings) == []
 
 
 async def test_a_job_names_a_complete_archive(store: Store, settings: Settings) -> None:

@@ -18,6 +18,7 @@ from shardyard.api.http.authentication import (
     Authenticator,
     Keys,
 )
+from shardyard.api.peer import CLOSED
 from shardyard.service.settings import Settings
 
 TOKEN = "0123456789abcdef" * 4
@@ -132,6 +133,9 @@ async def test_a_code_is_good_once_and_for_its_user(later: list[float]) -> None:
     assert await redeemed(authenticator, code, 1000) == OWNER
     assert await redeemed(authenticator, code, 1000) is None
     assert await redeemed(authenticator, authenticator.keys.code(1000), None) == OWNER  # of another machine
+    others = authenticator.keys.code(1000)
+    assert await redeemed(authenticator, others, CLOSED) is None  # another user could use up each link so
+    assert await redeemed(authenticator, others, 1000) == OWNER
     assert (
         await redeemed(authenticator, authenticator.keys.code(1000), 0) == OWNER
     )  # root, such as what forwards a port

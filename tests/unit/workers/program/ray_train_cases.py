@@ -1,6 +1,7 @@
 """What of Ray Train's reports is logged, and that its callback interfaces are as this package needs them."""
 
 import inspect
+import json
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,19 @@ from ray.train.v2._internal.execution.worker_group.poll import WorkerGroupPollSt
 from ray.train.v2.api.exceptions import ControllerError
 
 from shardyard.workers.program.python_agent.sitecustomize import TRAIN_CLEANER, TRAIN_REPORTS, TRAIN_THREAD
-from shardyard.workers.program.ray_train_reports import AGAIN, RUNNING, TrainReports, address_of, means, step_of
+from shardyard.workers.program.ray_train_reports import (
+    AGAIN,
+    MOST_MESSAGE,
+    MOST_TEXT,
+    RUNNING,
+    TrainReports,
+    address_of,
+    beginning,
+    failure_of,
+    means,
+    step_of,
+)
+from shardyard.workers.rank.secret_mask import SecretMask
 
 
 def test_a_number_is_the_mean_over_the_workers_that_report_it() -> None:
@@ -137,6 +150,31 @@ def test_failures_of_workers_are_reported_if_ray_train_starts_them_again() -> No
     own.before_controller_execute_failure_decision(FailureDecision.RAISE)
     own.after_controller_state_update(None, ErroredState(status.get_worker_group_error()))
     assert len(own.asked) == 3, "it is the driver's exception"
+
+
+SECRET = "hf_0123456789abcdefghijABCDEFGHIJ01234"
+
+
+def test_what_is_cut_keeps_secrets_whole_for_the_mask() -> None:
+    """In the message, in the traceback, and where Ray Train itself has failed."""
+    message = f"{'x' * 450} token={SECRET} was refused"
+    text = f'Traceback (most recent call last):\n  login("{SECRET}")\n  {"y" * (MOST_TEXT - 20)}\nValueError: no'
+    died = SimpleNamespace(health_check_failure=f"{'z' * 460} {SECRET}")
+    own = Asked()
+    own._failures = [failure_of(1, ValueError(message), text), failure_of(2, died, "")]  # type: ignore[arg-type]
+    own.after_controller_state_update(None, ReschedulingState(ControllerError(TimeoutError(message))))
+    own.after_controller_state_update(None, ReschedulingState(ControllerError(TimeoutError(f"{'x' * 450}{SECRET}"))))
+    sent = json.dumps([facts for _, facts in own.asked])
+    shown = SecretMask([SECRET]).hide_in_json(sent.encode()).decode()
+    assert not [at for at in range(len(SECRET) - 7) if SECRET[at : at + 8] in shown]
+    first = own.asked[0][1]["failures"][0]
+    assert first["message"] == f"ValueError: {'x' * 450}" and len(first["message"]) <= MOST_MESSAGE
+    assert first["traceback"].endswith("y\nValueError: no") and len(first["traceback"]) <= MOST_TEXT
+
+
+def test_a_message_without_a_space_is_described() -> None:
+    assert beginning("x" * 501) == "a line of 501 characters"
+    assert beginning("x" * 500) == "x" * 500 and beginning(f" a\n{'b' * 600}") == "a" and beginning("") == ""
 
 
 def test_the_states_have_these_names() -> None:

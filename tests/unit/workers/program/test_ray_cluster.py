@@ -247,4 +247,8 @@ def test_of_rays_output_the_reason_is_one_line() -> None:
     assert reason(ended + last) == "raylet [exit code=-9]"
     assert reason("Traceback (most recent call last):\n  File x\nValueError: no port\n") == "ValueError: no port"
     assert reason("") == "it printed nothing"
+    assert reason(f"ValueError: {'x' * 480} hf_{'s' * 40}\n") == f"ValueError: {'x' * 480}", (
+        "a secret is masked where it is whole"
+    )
+    assert reason("x" * 501) == "a line of 501 characters"
     assert "name ray in env.python" in reason("ModuleNotFoundError: No module named 'ray'\n")

@@ -102,6 +102,17 @@ def test_a_damaged_archive_leaves_nothing(code: Code, tmp_path: Path) -> None:
         pass
 
 
+def test_a_part_that_has_grown_in_storage_is_not_read(code: Code, tmp_path: Path) -> None:
+    os.truncate(Path(code.archive) / part_name(1), 1 << 30)
+    refused = pytest.raises(InvalidArchive, match="part 1 in storage has 1,073,741,824 bytes")
+    with refused, working_copy(code, "job-a", tmp_path, never):
+        pass
+    (Path(code.archive) / part_name(1)).unlink()
+    lost = pytest.raises(CodeUnusable, match=r"part-0001 in .* cannot be read: .*No such file")
+    with lost, working_copy(code, "job-a", tmp_path, never):
+        pass
+
+
 def test_what_a_killed_process_left_does_not_count(code: Code, tmp_path: Path) -> None:
     partial = tmp_path / "code" / ".job-a.partial"
     partial.mkdir(parents=True)
