@@ -197,7 +197,7 @@ def failure_of(rank: int, error: BaseException, text: str) -> dict[str, Any]:
 
 
 def beginning(text: str) -> str:
-    """At most `MOST_MESSAGE` characters of a text, in whole words."""
+    """At most `MOST_MESSAGE` characters of a text, in whole words: as `build_process.shortened`, which this process may lack."""
     words = re.match(rf".{{0,{MOST_MESSAGE}}}(?!\S)", text, re.DOTALL)
     return words[0].strip() if words else f"a line of {len(text)} characters"
 

@@ -71,8 +71,7 @@ async def test_a_slow_rank_is_named_and_so_is_its_recovery(
         SLOW,
     ), (begun, ended)
     assert begun["node"] and EVEN - 1 <= begun["since"] < begun["step"] < ended["step"]
-    # Medians of the last steps: on a busy machine the rank may have been late in some of them already.
-    assert begun["busy_s"] >= slow_s / 2 > ended["busy_s"], (begun, ended)
+    assert begun["busy_s"] >= slow_s > ended["busy_s"], (begun, ended)
     assert begun["peers"] == ([] if "pipeline" in layout else [0, 1, 3])
     await closed(cluster, gang.name, pids(tmp_path))
 

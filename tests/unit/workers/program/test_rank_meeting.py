@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -200,21 +201,30 @@ def test_one_rank_makes_room_for_all_once_more_when_all_have_begun_the_step(made
     assert on_all(ranks, ask) == [made] * 4 and len(makers) == 2
 
 
-def test_a_rank_that_dies_as_it_makes_room_fails_no_other_save(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    began, ends = threading.Event(), threading.Event()
-    first, second = meetings(store, 2)
+@contextmanager
+def making_room(rank: RankMeeting, began: threading.Event) -> Iterator[None]:
+    """Within the context the rank makes room; at its end it has."""
+    ends = threading.Event()
 
     def make() -> bool:
         began.set()
         return ends.wait(PATIENCE_S)
 
     with ThreadPoolExecutor(1) as pool:
-        dying = pool.submit(first.has_room, 1, make)
-        assert began.wait(PATIENCE_S)
+        making = pool.submit(rank.has_room, 1, make)
+        try:
+            assert began.wait(PATIENCE_S)
+            yield
+        finally:
+            ends.set()
+        assert making.result(PATIENCE_S)
+
+
+def test_a_rank_that_dies_as_it_makes_room_fails_no_other_save(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = meetings(store, 2)
+    with making_room(first, threading.Event()):
         monkeypatch.setattr(rank_meeting, "WAIT_S", 0.0)
         assert second.has_room(1, lambda: pytest.fail("it makes room, too"))
-        ends.set()
-        assert dying.result(PATIENCE_S)
 
 
 def test_a_save_before_the_end_waits_for_the_room_that_another_rank_makes(store: Any) -> None:
@@ -234,17 +244,7 @@ def test_a_save_before_the_end_waits_for_the_room_that_another_rank_makes(store:
 
 
 def test_a_save_of_processes_that_have_ended_does_not_wait_for_room(store: Any) -> None:
-    began, ends = threading.Event(), threading.Event()
+    began = threading.Event()
     first, second = (one.after(1, began.is_set) for one in meetings(store, 2))
-
-    def make() -> bool:
-        began.set()
-        return ends.wait(PATIENCE_S)
-
-    with ThreadPoolExecutor(1) as pool:
-        making = pool.submit(first.has_room, 1, make)
-        assert began.wait(PATIENCE_S)
-        with pytest.raises(EndRequested):
-            second.has_room(1, lambda: pytest.fail("it makes room, too"))
-        ends.set()
-        assert making.result(PATIENCE_S)
+    with making_room(first, began), pytest.raises(EndRequested):
+        second.has_room(1, lambda: pytest.fail("it makes room, too"))

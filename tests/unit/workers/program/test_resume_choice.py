@@ -1,6 +1,7 @@
 """All ranks of a program continue from one checkpoint, also where a save removes checkpoints while they choose."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,31 +64,41 @@ def test_after_a_corrupt_one_a_checkpoint_that_a_save_removes_is_replaced_by_the
         assert second.resume() == [(3, "step 3 0"), (3, "step 3 1")]
 
 
+def before_it_is_read(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], None]) -> Any:
+    """Calls `act` once, before a file of this step's checkpoint is read. The lock is held from then on."""
+    usual, once = LocalFolder.read_into, threading.Lock()
+
+    def read_into(self: LocalFolder, *what: Any) -> None:
+        if self.name == f"step-{step:08d}" and once.acquire(blocking=False):
+            act()
+        usual(self, *what)
+
+    monkeypatch.setattr(LocalFolder, "read_into", read_into)
+    return once
+
+
 @pytest.mark.parametrize("every", [False, True])
 def test_an_older_checkpoint_that_is_pinned_is_not_used_before_the_newer_one_is_seen(
     every: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node's listing of the folder may be some seconds old."""
-    rank, usual, listed, once = None if every else 0, LocalFolder.read_into, LocalFolder.folders, threading.Lock()
-    stale = [False]
+    rank, listed, stale = None if every else 0, LocalFolder.folders, [False]
     monkeypatch.setattr(storage_tries, "BACKOFF_S", (0.0, 0.0))
     with gang(tmp_path, keep=1) as cut_off, gang(tmp_path) as second:
         cut_off.save(1, "one", rank)
         pin(LocalFolder(str(tmp_path / "storage/job/step-00000001")))
         cut_off.save(2, "two", rank)
 
-        def removed_before(self: LocalFolder, *what: Any) -> None:
-            if self.name == "step-00000002" and once.acquire(blocking=False):
-                cut_off.save(3, "three", rank)
-                stale[0] = True
-            usual(self, *what)
+        def remove() -> None:
+            cut_off.save(3, "three", rank)
+            stale[0] = True
 
         def late(self: LocalFolder) -> list[str]:
             found = [name for name in listed(self) if not (stale[0] and name == "step-00000003")]
             stale[0] = False
             return found
 
-        monkeypatch.setattr(LocalFolder, "read_into", removed_before)
+        once = before_it_is_read(monkeypatch, 2, remove)
         monkeypatch.setattr(LocalFolder, "folders", late)
         found = second.resume()
     assert found == ([(3, f"three {own}") for own in range(2)] if every else [(3, "three")] * 2)
@@ -97,7 +108,6 @@ def test_an_older_checkpoint_that_is_pinned_is_not_used_before_the_newer_one_is_
 def test_an_older_checkpoint_is_used_if_the_one_that_replaced_the_removed_one_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, once = LocalFolder.read_into, threading.Lock()
     monkeypatch.setattr(storage_tries, "BACKOFF_S", (0.0, 0.0))
     root = tmp_path / "storage/job"
     with gang(tmp_path, keep=1) as cut_off, gang(tmp_path) as second:
@@ -105,15 +115,13 @@ def test_an_older_checkpoint_is_used_if_the_one_that_replaced_the_removed_one_is
         pin(LocalFolder(str(root / "step-00000001")))
         cut_off.save(2, "two", None)
 
-        def removed_before(self: LocalFolder, *what: Any) -> None:
-            if self.name == "step-00000002" and once.acquire(blocking=False):
-                cut_off.save(3, "three", None)
-                for part in (root / "step-00000003").rglob("*"):
-                    if part.is_file() and part.name != MANIFEST:
-                        part.write_bytes(b"damaged")
-            usual(self, *what)
+        def replace() -> None:
+            cut_off.save(3, "three", None)
+            for part in (root / "step-00000003").rglob("*"):
+                if part.is_file() and part.name != MANIFEST:
+                    part.write_bytes(b"damaged")
 
-        monkeypatch.setattr(LocalFolder, "read_into", removed_before)
+        once = before_it_is_read(monkeypatch, 2, replace)
         assert second.resume() == [(1, f"one {own}") for own in range(2)]
     assert once.locked()
 
