@@ -15,23 +15,30 @@ from shardyard.workers.storage.errors import StorageUnreadable
 from shardyard.workers.storage.local_folder import LocalFolder
 
 
+def before(monkeypatch: pytest.MonkeyPatch, where: str, step: int, act: Callable[[], None]) -> Any:
+    """Calls `act` once, before this method of a folder looks into this step's checkpoint. The lock is held from then on."""
+    usual, once = getattr(LocalFolder, where), threading.Lock()
+
+    def looks(self: LocalFolder, *what: Any) -> Any:
+        if self.name == f"step-{step:08d}" and once.acquire(blocking=False):
+            act()
+        return usual(self, *what)
+
+    monkeypatch.setattr(LocalFolder, where, looks)
+    return once
+
+
 @pytest.mark.parametrize("where", ["read", "read_into", "sha256"])
 @pytest.mark.parametrize("every", [False, True])
 def test_a_checkpoint_that_a_save_removes_meanwhile_is_not_corrupt(
     every: bool, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The save of a gang that was cut off, with keep: 1. All ranks continue from the newer one."""
-    rank, usual, once = None if every else 0, getattr(LocalFolder, where), threading.Lock()
+    rank = None if every else 0
     monkeypatch.setattr(storage_tries, "BACKOFF_S", (0.0, 0.0))
     with gang(tmp_path, world=4, keep=1) as cut_off, gang(tmp_path) as second:
         cut_off.save(1, "one", rank)
-
-        def removed_before(self: LocalFolder, *what: Any) -> Any:
-            if self.name == "step-00000001" and once.acquire(blocking=False):
-                cut_off.save(2, "two", rank)
-            return usual(self, *what)
-
-        monkeypatch.setattr(LocalFolder, where, removed_before)
+        once = before(monkeypatch, where, 1, lambda: cut_off.save(2, "two", rank))
         found = second.resume()
     is_read = (
         every or where != "sha256"
@@ -46,7 +53,6 @@ def test_after_a_corrupt_one_a_checkpoint_that_a_save_removes_is_replaced_by_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ranks have found the newest one corrupt, so they look for an older one, of which a save makes a newer one."""
-    usual, once = LocalFolder.read, threading.Lock()
     monkeypatch.setattr(storage_tries, "BACKOFF_S", (0.0, 0.0))
     with gang(tmp_path, keep=2) as first, gang(tmp_path, keep=1) as cut_off, gang(tmp_path) as second:
         for step in (1, 2):
@@ -54,27 +60,8 @@ def test_after_a_corrupt_one_a_checkpoint_that_a_save_removes_is_replaced_by_the
         for path in (tmp_path / "storage/job/step-00000002").rglob("*"):
             if path.is_file() and path.name != MANIFEST:
                 path.write_text("damaged")
-
-        def removed_before(self: LocalFolder, *what: Any) -> Any:
-            if self.name == "step-00000001" and once.acquire(blocking=False):
-                cut_off.save(3, "step 3", rank=None)
-            return usual(self, *what)
-
-        monkeypatch.setattr(LocalFolder, "read", removed_before)
+        before(monkeypatch, "read", 1, lambda: cut_off.save(3, "step 3", rank=None))
         assert second.resume() == [(3, "step 3 0"), (3, "step 3 1")]
-
-
-def before_it_is_read(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], None]) -> Any:
-    """Calls `act` once, before a file of this step's checkpoint is read. The lock is held from then on."""
-    usual, once = LocalFolder.read_into, threading.Lock()
-
-    def read_into(self: LocalFolder, *what: Any) -> None:
-        if self.name == f"step-{step:08d}" and once.acquire(blocking=False):
-            act()
-        usual(self, *what)
-
-    monkeypatch.setattr(LocalFolder, "read_into", read_into)
-    return once
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -98,7 +85,7 @@ def test_an_older_checkpoint_that_is_pinned_is_not_used_before_the_newer_one_is_
             stale[0] = False
             return found
 
-        once = before_it_is_read(monkeypatch, 2, remove)
+        once = before(monkeypatch, "read_into", 2, remove)
         monkeypatch.setattr(LocalFolder, "folders", late)
         found = second.resume()
     assert found == ([(3, f"three {own}") for own in range(2)] if every else [(3, "three")] * 2)
@@ -121,7 +108,7 @@ def test_an_older_checkpoint_is_used_if_the_one_that_replaced_the_removed_one_is
                 if part.is_file() and part.name != MANIFEST:
                     part.write_bytes(b"damaged")
 
-        once = before_it_is_read(monkeypatch, 2, replace)
+        once = before(monkeypatch, "read_into", 2, replace)
         assert second.resume() == [(1, f"one {own}") for own in range(2)]
     assert once.locked()
 
