@@ -1,17 +1,16 @@
 """Parses a body into plain JSON data or refuses it: bounded, UTF-8, no duplicate keys, no aliases, no YAML 1.1 surprises.
 
-The same rules apply to YAML and JSON, on the server and in the client. YAML is read by the core schema of YAML 1.2 (`on` is text,
-`1e-3` is a number, a date is text), so that both notations of one spec mean the same.
+The same rules apply to YAML and JSON, on the server and in the client.
 """
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import yaml
 
 from ..service.spec_text import SpecText
+from ..workers.core_yaml import SAFE_LOADER, NotPlain, RepeatedKey, load
 from ..workers.spec import MAX_SPEC_BYTES
 from .errors import InvalidEncoding, InvalidSyntax, SpecTooLarge
 
@@ -21,8 +20,6 @@ Path = tuple[str | int, ...]
 MAX_DEPTH = 32
 MAX_NODES = 50_000
 _INT_LIMIT = 2**63
-
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse(body: bytes, form: Format) -> Any:
@@ -120,7 +117,8 @@ def _too_many() -> InvalidSyntax:
 
 
 def _duplicate(key: str, where: str) -> InvalidSyntax:
-    return InvalidSyntax(f"The key {key!r} occurs twice{where}.", field=key, remedy=f"Keep one {key!r}.")
+    field = key if _encodable(key) else None
+    return InvalidSyntax(f"The key {key!r} occurs twice{where}.", field=field, remedy=f"Keep one {key!r}.")
 
 
 # JSON
@@ -149,105 +147,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 # YAML
 
-_NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
-_BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
-_INT = re.compile(r"^(?:[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40})$")
-_FLOAT = re.compile(
-    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-)
-
-
-class _CoreLoader(_Loader):  # type: ignore[misc]
-    """Safe loading of the YAML 1.2 core schema: mappings with text keys, lists, text, numbers, booleans and null."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  PyYAML's own shape
-    yaml_constructors: dict[str | None, Any] = {}  # noqa: RUF012
-
-
-def _construct_null(loader: Any, node: yaml.ScalarNode) -> None:
-    text = loader.construct_scalar(node)
-    if not _NULL.match(text):
-        raise _at(node, f"{text[:40]!r} is not null")
-
-
-def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
-    text = loader.construct_scalar(node)
-    if not _INT.match(text):
-        raise _at(node, f"{text[:40]!r} is not a whole number")
-    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-    return int(text, base)
-
-
-def _construct_float(loader: Any, node: yaml.ScalarNode) -> float:
-    text = loader.construct_scalar(node)
-    if not (_FLOAT.match(text) or _INT.match(text)):
-        raise _at(node, f"{text[:40]!r} is not a number")
-    bare = text.lower().replace(".inf", "inf").replace(".nan", "nan")
-    return float(bare)
-
-
-def _construct_bool(loader: Any, node: yaml.ScalarNode) -> bool:
-    text = loader.construct_scalar(node)
-    if not _BOOL.match(text):
-        raise _at(node, f"{text[:40]!r} is neither true nor false")
-    return bool(text.lower() == "true")
-
-
-def _construct_mapping(loader: Any, node: yaml.Node) -> dict[str, Any]:
-    if not isinstance(node, yaml.MappingNode):
-        raise _at(node, f"the tag {node.tag!r} needs a mapping")
-    found: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
-            raise _at(key_node, "a key is not text; put it in quotes")
-        key = key_node.value
-        if key in found:
-            raise _duplicate(key, f": again at line {key_node.start_mark.line + 1}")
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
-
-
-def _construct_list(loader: Any, node: yaml.Node) -> list[Any]:
-    if not isinstance(node, yaml.SequenceNode):
-        raise _at(node, f"the tag {node.tag!r} needs a list")
-    return [loader.construct_object(inner, deep=True) for inner in node.value]
-
-
-def _refuse_tag(_loader: Any, node: yaml.Node) -> Any:
-    raise _at(node, f"the tag {node.tag!r} is not accepted")
-
-
-def _at(node: yaml.Node, problem: str) -> InvalidSyntax:
-    return InvalidSyntax(
-        f"Not a spec's YAML: {problem} (line {node.start_mark.line + 1}, column {node.start_mark.column + 1}).",
-        remedy="Write plain mappings, lists, text and numbers.",
-    )
-
-
-for _tag, _pattern, _first in (
-    ("null", _NULL, ["~", "n", "N", ""]),
-    ("bool", _BOOL, list("tTfF")),
-    ("int", _INT, list("-+0123456789")),
-    ("float", _FLOAT, list("-+0123456789.")),
-):
-    _CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, _first)
-for _tag, _construct in (
-    ("null", _construct_null),
-    ("bool", _construct_bool),
-    ("int", _construct_int),
-    ("float", _construct_float),
-    ("str", lambda loader, node: loader.construct_scalar(node)),
-    ("seq", _construct_list),
-    ("map", _construct_mapping),
-):
-    _CoreLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _construct)
-_CoreLoader.add_constructor(None, _refuse_tag)
-
 
 def _from_yaml(text: str) -> Any:
     try:
         _check_events(text)
-        return yaml.load(text, Loader=_CoreLoader)  # noqa: S506  a subclass of the safe loader, with less in it
+        return load(text)
+    except RepeatedKey as error:
+        raise _duplicate(error.key, f": again at line {error.line}") from None
+    except NotPlain as error:
+        raise InvalidSyntax(
+            f"Not a spec's YAML: {error.problem} (line {error.line}, column {error.column}).",
+            remedy="Write plain mappings, lists, text and numbers.",
+        ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -265,7 +176,7 @@ def _line(mark: Any) -> str:
 def _check_events(text: str) -> None:
     """Refuse aliases and excessive depth before anything is built, so that a small text cannot become a huge value."""
     depth = documents = 0
-    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
+    for count, event in enumerate(yaml.parse(text, Loader=SAFE_LOADER)):
         if count > MAX_NODES:
             raise _too_many()
         if isinstance(event, yaml.AliasEvent):

@@ -53,6 +53,12 @@ async def whole(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.
     }
 
 
+async def images(tx: AsyncConnection, settings: Settings) -> tuple[str, ...]:
+    """Names of the images that nodes of this process's cluster have, also those that are away."""
+    known = await whole(tx, settings, settings.cluster)
+    return tuple(sorted({name for nodes_of in known.values() for name in nodes_of if name}))
+
+
 @dataclass(frozen=True)
 class Nodes:
     """A cluster's living nodes of its own image, on which trainings run, and its devices as the queue sees them."""

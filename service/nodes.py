@@ -24,8 +24,6 @@ _SHORTEST = 6
 _NAMED = 64
 #: Seconds after which a sample of a node no longer says what it uses.
 _USE_S = 60.0
-#: Seconds without a look of its dispatcher after which a cluster is gone for good.
-_GONE_S = 86_400.0
 
 
 def machine_of(row: RowMapping | Mapping[str, Any], settings: Settings, cordoned: bool = False) -> queue.Machine:
@@ -71,7 +69,7 @@ async def settings_of(tx: AsyncConnection, settings: Settings, cluster: str) -> 
 
 async def living_clusters(tx: AsyncConnection) -> set[str]:
     """The clusters that are not gone for good."""
-    return {name for name, age in (await clusters.ages(tx)).items() if age <= _GONE_S}
+    return {name for name, age in (await clusters.ages(tx)).items() if age <= clusters.GONE_S}
 
 
 async def all_nodes(store: Store, settings: Settings) -> list[Node]:

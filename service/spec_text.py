@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from ..workers.core_yaml import SAFE_LOADER
 from .errors import ShardyardError
 
 #: Longer texts are not kept: they are written by programs, and every change reads the whole text.
@@ -21,8 +22,6 @@ _LEFT_OUT: Final = "# (left out: it may hold a credential)"
 _COMMENT: Final = re.compile(r"#[^\r\n\x85\u2028\u2029]*")
 #: The head of a block of text, which has its comment inside of the block's token.
 _HEAD: Final = re.compile(rf"[|>][-+\d]*[ \t]*({_COMMENT.pattern})")
-#: As specs are read by: libyaml accepts comments that PyYAML's own loader refuses.
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Tokens by their shape, and passwords in addresses. A text of one long word is searched in one pass: no part is unbounded at each place.
 _TOKEN: Final = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]{0,15}://[^\s/@:]*:[^\s/@]+@[^\s\"']*|\b(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA)[\w-]{12,}"
@@ -86,7 +85,7 @@ def changed(given: SpecText, after: Any, read: Read) -> SpecText | None:
 def _comments(text: str) -> Iterator[tuple[int, int]]:
     """Where comments are, in order. They are between PyYAML's tokens; a `#` in a value is none."""
     after = 0
-    for token in yaml.scan(text, Loader=_LOADER):
+    for token in yaml.scan(text, Loader=SAFE_LOADER):
         start, end = token.start_mark.index, token.end_mark.index
         yield from (found.span() for found in _COMMENT.finditer(text, after, max(after, start)))
         if isinstance(token, yaml.ScalarToken) and token.style in ("|", ">") and (head := _HEAD.match(text, start)):

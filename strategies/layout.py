@@ -347,12 +347,12 @@ def _default_micro_batch(layout: Layout, share: int) -> int:
     """Without a pipeline the whole share; with one, the largest micro-batch that fills it twice over, or else the smallest."""
     if layout.pipeline == 1:
         return share
-    legal = _legal_sizes(layout, share)
+    legal = legal_sizes(layout, share)
     full = [d for d in legal if share // d >= 2 * layout.pipeline]
     return max(full) if full else min(legal, default=layout.division.rows)
 
 
-def _legal_sizes(layout: Layout, share: int) -> list[int]:
+def legal_sizes(layout: Layout, share: int) -> list[int]:
     """Micro-batches of `share` sequences that rows and schedule allow."""
     rows = layout.division.rows
     return [d for d in divisors(share) if d % rows == 0 and layout.microbatch_problem(share // d) is None]
@@ -362,7 +362,7 @@ def _check_microbatches(layout: Layout, microbatches: int, share: int) -> None:
     problem = layout.microbatch_problem(microbatches)
     if problem is None:
         return
-    legal = _legal_sizes(layout, share)
+    legal = legal_sizes(layout, share)
     if legal:
         remedy = f"Set layout.micro_batch to one of {legal}."
         raise Refusal("layout.micro_batch", f"{microbatches} micro-batches: {problem}.", remedy)

@@ -160,13 +160,13 @@ class Tie:
         return self.stage != self.stages[0]
 
 
-def parameters(modules: Sequence[nn.Module], mesh: Mesh) -> list[Parameter]:
-    """All trainable parameters of this rank's model parts, before any data strategy, in order of use, each once."""
+def parameters(modules: Sequence[nn.Module], mesh: Mesh, frozen: bool = False) -> list[Parameter]:
+    """All trainable parameters of this rank's model parts, before any data strategy, in order of use, each once. `frozen`: others too."""
     found: dict[nn.Parameter, Parameter] = {}
     for module in modules:
         by_hand, tied = manual_shards(module), ties(module)
         for own, value in module.named_parameters():
-            if not value.requires_grad or value in found:
+            if not (value.requires_grad or frozen) or value in found:
                 continue
             tie = tied.get(own)
             name, borrowed = (own, False) if tie is None else (tie.name, tie.borrowed)

@@ -1,8 +1,8 @@
 """Compares state that must be identical on several ranks: replicas, and what tensor parallelism leaves whole.
 
-State is replicas of parameters and of optimizer state. Nothing else in training compares them: a bit that flips in one replica's
-memory stays, and spreads with its gradients. So each rank adds up the words of every slice that others hold too (a change of any
-one word changes the sum), and compares the sums with theirs.
+State is replicas of parameters, frozen ones too, and of optimizer state. Nothing else in training compares them: a bit that flips in
+one replica's memory stays, and spreads with its gradients. So each rank adds up the words of every slice that others hold too (a
+change of any one word changes the sum), and compares the sums with theirs. Frozen shards of ZeRO-3 are left out.
 
 Time: each byte is read once. Traffic per axis: two 8-byte numbers per slice, all-reduced (their largest and their smallest); then
 one number over the world, since all ranks must have the result. Ranks exchange more only if something differs.
@@ -48,7 +48,7 @@ def replicated_slices(parts: Sequence[nn.Module], shards: Sequence[ParamShard], 
     """Every slice of this rank's state that other ranks hold too, in the same order on all of them."""
     found = [_of_shard(shard, mesh) for shard in shards]
     if mesh.layout.zero < 3:  # in stage 3 the param shards are the parameters
-        found += [_of_parameter(parameter, mesh) for parameter in parameters(parts, mesh)]
+        found += [_of_parameter(parameter, mesh) for parameter in parameters(parts, mesh, frozen=True)]
     once = {(r.tensor.data_ptr(), r.place): r for r in found if r.axes and r.tensor.numel()}
     return list(once.values())
 

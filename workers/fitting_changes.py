@@ -11,8 +11,8 @@ from itertools import product
 from typing import Any, Final
 
 from ..strategies.cost.node_room import Verdict
-from ..strategies.layout import Layout, ModelFacts, Refusal, divisors
-from ..strategies.memory_options import Offload, Recompute
+from ..strategies.layout import Layout, ModelFacts, Refusal, divisors, legal_sizes
+from ..strategies.memory_options import FP8_STEP, Offload, Recompute
 from .elastic_layouts import elastic_layouts
 from .spec import TrainSpec
 
@@ -223,14 +223,14 @@ def _nearness(verdict: Verdict) -> tuple[float, int]:
 
 
 def _smaller(train: TrainSpec, layout: Layout) -> list[int]:
-    """Smaller micro-batches, the largest first, in numbers that the schedule can run."""
+    """Smaller micro-batches, the largest first, that the schedule, the rows of a grid and fp8 can run."""
     try:
-        batch = layout.batch(train.global_batch)
+        present = layout.batch(train.global_batch).micro_batch
     except Refusal:  # as the degrees are, of another size
-        return [layout.division.rows]
-    smaller = [size for size in reversed(divisors(batch.micro_batch)) if size < batch.micro_batch]
-    samples = batch.micro_batch * batch.microbatches
-    return [size for size in smaller if layout.microbatch_problem(samples // size) is None]
+        present = layout.micro_batch or 1
+    step = FP8_STEP if train.precision.compute == "fp8" else 1
+    legal = legal_sizes(layout, train.global_batch // layout.data)
+    return [size for size in reversed(legal) if size < present and size * train.data.seq_len % step == 0]
 
 
 def applied(train: TrainSpec, edits: tuple[Edit, ...]) -> TrainSpec:

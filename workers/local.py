@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-
+from . import core_yaml
 from .chrome_trace import chrome_trace
 from .messages.event_text import format_event
 from .messages.trace_request import Trace
@@ -23,7 +22,7 @@ def main(arguments: list[str] | None = None, work: Callable[[Run, Any, Any, Any]
     """Train the `train` part of a job spec (or a bare train spec). Prints a line per step on rank 0."""
     # `work` is done with run, device, printer and instruments in the place of a training of the layout.
     parser = argparse.ArgumentParser(prog="torchrun … -m shardyard.workers.local", description=main.__doc__)
-    parser.add_argument("spec", type=Path, help="job spec, YAML or JSON")
+    parser.add_argument("spec", type=Path, help="job spec, YAML, or JSON by its suffix")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
         "--out", type=Path, default=Path(".shardyard/local"), help="folder for checkpoints and the token cache"
@@ -36,7 +35,7 @@ def main(arguments: list[str] | None = None, work: Callable[[Run, Any, Any, Any]
     )
     parser.add_argument("--json", action="store_true", help="print events as JSON lines")
     options = parser.parse_args(arguments)
-    document = yaml.safe_load(options.spec.read_text())
+    document = _read(options.spec)
     train = TrainSpec.model_validate(document.get("train", document))
     name = document.get("name", options.spec.stem)
 
@@ -64,6 +63,12 @@ def main(arguments: list[str] | None = None, work: Callable[[Run, Any, Any, Any]
         if options.trace:
             _write_trace(printer.traced, out / f"{name}-trace.json")
     return 0
+
+
+def _read(path: Path) -> Any:
+    """A spec's document: JSON by its suffix, else YAML, as a submission reads both."""
+    text = path.read_text(encoding="utf-8-sig")
+    return json.loads(text) if path.suffix == ".json" else core_yaml.load(text)
 
 
 class EventPrinter:

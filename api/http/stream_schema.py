@@ -15,12 +15,18 @@ _MODELS: Final[Mapping[str, str]] = {
     LogEvent.kind: "LogLine",
     RankMetricsEvent.kind: "RankMetrics",
 }
+#: The last event of a stream. Nothing but an empty object matches its schema, so that the union has one match for it.
+_END: Final[Schema] = {
+    "type": "object",
+    "description": "Ends the stream: the job has ended, and all of its events were sent. Without it the stream has broken off.",
+    "additionalProperties": False,
+}
 _TS: Final = {"type": "number", "description": "When it happened, in unix seconds."}
 
 
 def stream_components() -> dict[str, Schema]:
     """Schemas by name: one for each streamed kind that has no model, and `JobEvents`, which maps each kind to its schema."""
-    found: dict[str, Schema] = {}
+    found: dict[str, Schema] = {"EndEvent": _END}
     for kind, event_type in KINDS.items():
         if kind not in _MODELS and kind != TraceEvent.kind:
             schema = json_schema(event_type, _REF + "{model}")
@@ -63,6 +69,6 @@ def _field(schema: Schema) -> Schema:
 
 
 def _names() -> dict[str, str]:
-    """Kind → name of its component."""
+    """Kind → name of its component, with `end`, which only a stream has."""
     streamed = {kind: event_type.__name__ for kind, event_type in KINDS.items() if kind != TraceEvent.kind}
-    return {**streamed, **_MODELS}
+    return {**streamed, **_MODELS, "end": "EndEvent"}

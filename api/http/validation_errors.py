@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
+from itertools import islice
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ Schema = Mapping[str, Any]
 
 #: What a document without either key needs.
 _CHOOSE = "Add train, to train a model with Shardyard's own loop, or command, to run a program of yours on each rank."
-#: Maximum number of findings that are returned; more would not be read.
+#: Maximum number of findings that are made and returned; more would not be read.
 MAX_ERRORS = 50
 #: How pydantic names the alternatives of a value that may be a list or text.
 _ALTERNATIVE: Final = re.compile(r"list\[.+\]|(constrained-)?str")
@@ -47,7 +48,7 @@ def read_spec(document: Any) -> AnySpec:
 
     Strict: `true` is not a number, and neither is `"5"`, as in the published schema.
     """
-    findings = _non_finite(document)
+    findings = list(islice(_non_finite(document), MAX_ERRORS))
     try:
         spec = kind_of(document).model_validate(document, strict=True)
     except ValidationError as error:
@@ -55,10 +56,12 @@ def read_spec(document: Any) -> AnySpec:
             raise InvalidDocument([foreign]) from None
         found = list(_meant(_expand(error.errors(include_url=False, include_input=False), ()), document))
         reported = {finding.field for finding in findings}
-        findings += [_field_error(path, item, document) for path, item in found if dotted(path) not in reported]
-        findings += _of_the_layout(document, [path for path, _ in found])
+        others = (_field_error(path, item, document) for path, item in found if dotted(path) not in reported)
+        findings += islice(others, MAX_ERRORS - len(findings))
+        if len(findings) < MAX_ERRORS:
+            findings += _of_the_layout(document, [path for path, _ in found])
     if findings:
-        raise InvalidDocument(findings[:MAX_ERRORS])
+        raise InvalidDocument(findings)
     return spec
 
 
@@ -115,13 +118,13 @@ def _drop(document: Any, path: Path) -> None:
         owner.clear()  # the indices of its other items would change
 
 
-def _non_finite(document: Any) -> list[FieldError]:
+def _non_finite(document: Any) -> Iterator[FieldError]:
     """NaN and infinities anywhere: no field of a spec may hold one."""
-    return [
+    return (
         FieldError(field=dotted(path), message=f"{value} is not a finite number.", remedy=_finite_remedy(path))
         for path, value in walk(document)
         if isinstance(value, float) and not math.isfinite(value)
-    ]
+    )
 
 
 def parameter_errors(errors: Iterable[Mapping[str, Any]]) -> list[FieldError]:
@@ -132,7 +135,7 @@ def parameter_errors(errors: Iterable[Mapping[str, Any]]) -> list[FieldError]:
     by_place: dict[Path, list[Mapping[str, Any]]] = {}
     for item in errors:
         by_place.setdefault(tuple(item["loc"]), []).append(item)
-    return [_of_alternatives(items) for items in by_place.values()][:MAX_ERRORS]
+    return [_of_alternatives(items) for items in islice(by_place.values(), MAX_ERRORS)]
 
 
 def as_written(error: ValidationError, document: Any) -> list[dict[str, Any]]:
@@ -289,6 +292,8 @@ _TYPE_REMEDIES = {
     "model": "Write a mapping of keys to values.",
     "too": "Write fewer items.",
     "extra": "Remove this key.",
+    "finite": "Use a finite number.",
+    "missing": "Give it.",
 }
 
 
@@ -316,8 +321,6 @@ def _by_limits(item: Mapping[str, Any]) -> str:
             return f"Write at least {limits['min_length']} item{'s' if limits['min_length'] > 1 else ''}."
         case "too_long":
             return f"Use at most {limits['max_length']} items."
-        case "missing":
-            return "Give it."
         case kind:
             return _TYPE_REMEDIES.get(kind.split("_")[0], "See GET /v1/schema/job.")
 

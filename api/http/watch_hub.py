@@ -162,8 +162,10 @@ class EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
     async def _records(self, watch: Watch) -> AsyncGenerator[bytes, None]:
+        """A heartbeat comes after `HEARTBEAT_S` in which nothing was sent, also if there is news that this stream leaves out."""
+        now = asyncio.get_running_loop().time
         yield format_sse_event(comment="shardyard", retry=_RETRY_MS)
-        cursor = self._cursor
+        cursor, sent = self._cursor, now()
         while not watch.closed:
             watch.clear()
             try:
@@ -173,15 +175,20 @@ class EventStream(StreamingResponse):
             ):  # logged by the store; the stream continues from its cursor when the database serves again
                 await watch.wait(_AWAY_S)
                 yield format_sse_event(comment="the database does not serve")
+                sent = now()
                 continue
             cursor = batch.cursor
             if batch.text:
                 yield batch.text
+                sent = now()
             if batch.done:
                 yield format_sse_event(event="end", data_str="{}", id=str(cursor))
                 return
-            if not batch.text and not await watch.wait(HEARTBEAT_S):
-                yield format_sse_event(comment="heartbeat")
+            if not batch.text:
+                rung = await watch.wait(HEARTBEAT_S - (now() - sent))
+                if not rung or now() - sent >= HEARTBEAT_S:
+                    yield format_sse_event(comment="heartbeat")
+                    sent = now()
 
 
 async def _batch(read: Read, cursor: Cursor) -> Batch:

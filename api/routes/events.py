@@ -21,7 +21,8 @@ router = APIRouter(tags=["telemetry"])
 _SENT = 'event: step\ndata: {"step": 1, "loss": 5.55}\nid: 3.1.0\n\n'
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": f"By the field `event` one of {', '.join(f'`{kind}`' for kind in streamed_kinds())}.",
+        "description": f"By the field `event` one of {', '.join(f'`{kind}`' for kind in streamed_kinds())}. "
+        "The stream of a job that has ended finishes with `end`, whose data is `{}`.",
         "content": {"text/event-stream": {"schema": stream_union(), "example": _SENT}},
     },
     **describe("job_not_found", "invalid_cursor", "invalid_request"),

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from ...service.jobs.memory_plan import device_facts
 from ...service.queries import ranks as service
 from ...service.queries import resources as formulas
 from ...service.schemas.rank import RankMetricsPage
@@ -43,4 +44,4 @@ async def ranks(
 )
 async def resources(job: str, context: In) -> ResourceReport:
     """Memory per rank, and bytes per mesh axis and collective: by the cost model, and as the newest probe measured them."""
-    return await formulas.resources(context.store, job, context.files)
+    return await formulas.resources(context.store, context.settings, job, context.files, device_facts)

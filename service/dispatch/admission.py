@@ -4,6 +4,7 @@ All happens in one short transaction that one dispatcher at a time may have, so 
 cancel, pause and reshard jobs that it has read: such a job is left for the next pass.
 """
 
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -188,14 +189,21 @@ def _wait(row: RowMapping, stand: _Stand) -> Wait:
 
 
 async def _explain(tx: AsyncConnection, owner: str, rows: Mapping[str, RowMapping], waits: Sequence[Wait]) -> None:
-    """Store why the jobs wait, for those whose explanation changed."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
+    """Store why the jobs wait, for those whose explanation changed. It is an event if more than numbers changed: those may each second."""
+    by_reason: dict[tuple[str, str, bool], list[str]] = {}
     for wait in waits:
-        if (rows[wait.id]["reason"], rows[wait.id]["message"]) != (wait.reason, wait.message):
-            by_reason.setdefault((wait.reason, wait.message), []).append(wait.id)
-    for (reason, message), ids in by_reason.items():
-        changed = await jobs.explain(tx, ids, reason, message)
-        await events.insert_all(tx, [_explained(row, owner, reason, message) for row in changed])
+        reason, message = rows[wait.id]["reason"], rows[wait.id]["message"]
+        if (reason, message) != (wait.reason, wait.message):
+            is_event = (reason, _without_numbers(message or "")) != (wait.reason, _without_numbers(wait.message))
+            by_reason.setdefault((wait.reason, wait.message, is_event), []).append(wait.id)
+    for (reason, message, is_event), ids in by_reason.items():
+        changed = await jobs.explain(tx, ids, reason, message, events=int(is_event))
+        if is_event:
+            await events.insert_all(tx, [_explained(row, owner, reason, message) for row in changed])
+
+
+def _without_numbers(message: str) -> str:
+    return re.sub(r"\d+", "", message)
 
 
 def _explained(row: RowMapping, owner: str, reason: str, message: str) -> dict[str, object]:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import RowMapping
 
 from ...workers.clock_offset import ClockOffset
 from ...workers.messages.event import READABLE, VERSION
-from .. import secrets
+from .. import capacity, secrets
 from ..cluster.interface import Cluster, Pull, UserOrder
 from ..database_errors import DatabaseError
 from ..errors import (
@@ -42,6 +42,7 @@ from ..store import attempts, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
 from . import final_save, time_limit
+from .cancellation import check_cancelled
 from .event_ingest import IngestResult, ingest
 from .gang_spec import gang_spec
 from .last_sign import last_sign
@@ -187,13 +188,14 @@ class Attempt:
         async with self.store.read() as tx:
             avoids = await avoided(tx, self.settings, job)
             preflight = await needs_preflight(tx, job, avoids)
+            images = await capacity.images(tx, self.settings)
         if job["resume"] and job["checkpoint"] is None:
             try:  # a gang that a dispatcher started before it died may have read the checkpoint already
                 await self._retry(partial(self.cluster.pull, attempt["gang"], 0, 0.0), _TRIES)
             except GangLost:
                 await _refuse_removed(self.store, job)
         try:
-            spec = gang_spec(job, attempt, self.settings, avoids, preflight)
+            spec = gang_spec(job, attempt, self.settings, avoids, preflight, images)
         except (ValueError, TypeError, KeyError) as error:
             raise _UnreadableError(f"This version cannot read the job's stored spec: {_short(error)}.") from error
         await self._retry(lambda: self.cluster.start_gang(spec), _TRIES)
@@ -290,7 +292,7 @@ class Attempt:
     async def _retry(self, request: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
         """Retry while the cluster or the database does not respond. The gang may still be alive, and requests are idempotent.
 
-        Raises the last error after `tries` tries.
+        Raises the last error after `tries` tries, and CancelledError also where the request has lost it.
         """
         backoff_s = _FIRST_BACKOFF_S
         while True:
@@ -302,6 +304,8 @@ class Attempt:
                     raise
                 if isinstance(error, ClusterError):  # the store logs database errors
                     log.warning("%s: the cluster does not respond: %s", self.lease.job_id, error)
+            finally:
+                check_cancelled()
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
 

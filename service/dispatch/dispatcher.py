@@ -23,7 +23,7 @@ from ..failure_log import FailureLog
 from ..ids import job_of
 from ..jobs import code_archives
 from ..nodes import fleet
-from ..orders import fault_injection, rank_commands, rank_profiles, step_traces
+from ..orders import fault_injection, rank_commands, rank_profiles, refusal, step_traces
 from ..orders.order_frame import Delivery
 from ..schemas.node import ClusterNode
 from ..settings import Settings
@@ -35,6 +35,7 @@ from ..store.leases import Lease
 from . import cluster_history, lost_nodes, retention
 from .admission import Admission, Walk, admit
 from .attempt_runner import Attempt
+from .cancellation import check_cancelled
 from .dispatcher_identity import Owner
 from .elastic_growth import Growth
 from .heartbeat import Heartbeat
@@ -71,7 +72,7 @@ class _PendingWork:
 
     ending: Mapping[str, State]  # lease token → the state of a job whose gang is to end
     deliveries: Sequence[Delivery]
-    forbidden: Sequence[RowMapping]  # commands that this dispatcher may not send
+    forbidden: Sequence[refusal.Forbidden]  # orders that this dispatcher may not send
     abandoned: Sequence[str]
     operations: Sequence[RowMapping]
     queued: bool
@@ -229,7 +230,7 @@ class Dispatcher:
         ):  # one transaction for all: this runs twice a second, beside gangs that train
             pending = await self._pending_work(tx)
         self._carry_to_gangs(pending)
-        await rank_commands.refuse(self.store, pending.forbidden, self.owner)
+        await refusal.refuse(self.store, pending.forbidden, self.owner)
         await self._adopt(pending.abandoned)
         await self._operations.begin(pending.operations)
         admission = Admission([], False)
@@ -252,7 +253,7 @@ class Dispatcher:
                 *(await rank_commands.deliveries(tx, tokens) if tokens and self.settings.exec else ()),
                 *(await rank_profiles.deliveries(tx, self.settings, tokens) if tokens else ()),
             ],
-            forbidden=await rank_commands.open_under(tx, tokens) if tokens and not self.settings.exec else (),
+            forbidden=await refusal.forbidden(tx, self.settings, tokens),
             abandoned=await leases.abandoned(tx, _ADOPTIONS, self.settings.cluster) if reachable else (),
             operations=await operation_rows.free(tx, self._operations.room, self.settings.cluster)
             if reachable and self._operations.room
@@ -393,6 +394,7 @@ async def _forever(
         else:
             for cause in failures.failing:
                 failures.works(cause, f"The dispatcher's {work.__name__} works again [{cause}].")
+        check_cancelled()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(every_s()):
                 await bell.wait()

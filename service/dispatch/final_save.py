@@ -19,6 +19,8 @@ from ..store.leases import Lease
 
 #: The wait, in multiples of the seconds of the job's newest save: storage may have become slower, and the step before takes time, too.
 _TIMES: Final = 3.0
+#: Saves among which the newest is looked for that took time: a checkpoint that was only restored is reported with 0 s.
+_LATEST: Final = 16
 #: Cause of an incident: a save failed, or was cut off.
 _FAILED: Final = "checkpoint_failed"
 #: Incidents after a checkpoint that are looked at.
@@ -28,8 +30,9 @@ _MOST: Final = 100
 async def patience_s(store: Store, settings: Settings, job_id: str) -> float:
     """Seconds that the job's gang has to save and end."""
     async with store.read() as tx:
-        saved = await events.newest(tx, job_id, CheckpointEvent.kind)
-    newest_s = 0.0 if saved is None else float(saved["data"].get("seconds") or 0.0)
+        saves = await events.of_kind_before(tx, job_id, CheckpointEvent.kind, None, _LATEST)
+    took = (float(save["data"].get("seconds") or 0.0) for save in saves)
+    newest_s = next((seconds for seconds in took if seconds > 0), 0.0)
     return max(settings.reshard_s, _TIMES * newest_s)
 
 

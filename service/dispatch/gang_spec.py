@@ -33,9 +33,14 @@ def gang_spec(
     settings: Settings,
     avoided: tuple[str, ...] = (),
     preflight: bool = False,
+    images: tuple[str, ...] = (),
 ) -> GangSpec:
-    """What the cluster is to run, and which nodes it must avoid. `preflight`: whether a training times its collectives first."""
+    """What the cluster is to run, and which nodes it must avoid. `preflight`: whether a training times its collectives first.
+
+    `images`: names of the images that nodes of the cluster have, also those that are away.
+    """
     found = replace(_gang(job, attempt, avoided), sample_s=settings.system_s)
+    found = found if found.image else replace(found, other_images=images)
     if "command" in job["spec"]:
         return replace(found, run=_program(job, attempt, settings).to_json(), entry=ENTRY)
     train = TrainSpec.model_validate(job["spec"]["train"])

@@ -27,6 +27,7 @@ from ..store import jobs
 from ..store import operations as rows
 from ..store.engine import Store
 from ..store.leases import Lease
+from .cancellation import check_cancelled
 from .lease_renewal import renew
 
 log = logging.getLogger(__name__)
@@ -113,6 +114,7 @@ class OperationRunner:
                         await checkpoint_catalogue.seen(tx, row["job_id"], at, outcome.result, outcome.error)
                 return
             except DatabaseError:  # the store has logged it
+                check_cancelled()
                 await asyncio.sleep(BACKOFF_S)
 
     async def _put_back(self, token: str, tries: int, seconds: float) -> None:

@@ -22,6 +22,7 @@ from ...workers.spec import TrainSpec
 from ..capacity import Nodes
 from ..errors import DoesNotFit, InvalidLayout, InvalidSpec, ShardyardError
 from ..policies import queue
+from ..policies.pool import part_of
 from ..spec import JobSpec
 from . import advice, queued_job
 from .advice import AdviceRequest, Cpus
@@ -177,7 +178,8 @@ def of_cluster(spec: JobSpec, clusters: Sequence[Nodes]) -> Devices:
 
     cluster = max(clusters, key=place)
     kind, most = queue.resolved(asked, cluster.inventory), place(cluster)[-1]
-    waiting, per_node = replace(asked, wanted=kind), _per_node(kind, cluster.inventory)
+    waiting = replace(asked, wanted=kind)
+    per_node = _per_node(waiting, kind, cluster.inventory)
 
     def room(world: int, tensor: int) -> bool:
         return queue.impossible(replace(waiting, world_size=world, tensor=tensor), cluster.inventory) is None
@@ -203,8 +205,16 @@ def _most(waiting: queue.Waiting, inventory: queue.Inventory) -> int:
     )
 
 
-def _per_node(kind: queue.Device, inventory: queue.Inventory) -> int | None:
-    """Ranks of the largest node of the cluster's own image, on which trainings run; None: no such node is known."""
+def _per_node(waiting: queue.Waiting, kind: queue.Device, inventory: queue.Inventory) -> int | None:
+    """Ranks of the largest node of the cluster's own image, on which trainings run; None: no such node is known.
+
+    If the job names a model of GPU, a zone or a domain, the largest living node that may serve it; only those have labels.
+    """
+    if waiting.model or waiting.within:
+        able = [one for one in inventory.machines if part_of(one, waiting, kind) is not None]
+        largest = max((machine.capacity[kind] for machine in able), default=0)
+        if largest:
+            return largest
     here = (machine.capacity[kind] for machine in inventory.machines if not machine.image)
     return max((*here, *queue.ranks_of(inventory.whole, kind, "")), default=0) or None
 

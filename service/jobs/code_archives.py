@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -73,13 +73,23 @@ def address(settings: Settings, archive_id: str) -> str:
 
 
 async def begin(store: Store, storage: CodeStorage, wanted: CodeManifest, actor: str) -> CodeArchive:
-    """Begin or continue the upload of an archive. Raises CodeNotFound, InvalidCode, CodeStorageFailed."""
+    """Begin or continue the upload of an archive. If it is discarded meanwhile, as refused content is, it begins again, once.
+
+    Raises CodeNotFound, InvalidCode, CodeStorageFailed.
+    """
     manifest = Manifest(**wanted.model_dump() | {"parts": tuple(wanted.parts)})
     try:
         manifest.check()
     except InvalidArchive as error:
         raise InvalidCode(f"{error}.", remedy=_UPLOAD) from None
     values = {"digest": manifest.digest, "manifest": json.loads(json_codec.dumps(manifest)), "actor": actor}
+    try:
+        return await _begun(store, storage, values)
+    except CodeNotFound:
+        return await _begun(store, storage, values)
+
+
+async def _begun(store: Store, storage: CodeStorage, values: Mapping[str, Any]) -> CodeArchive:
     async with store.write() as tx:
         row = await rows.begin(tx, {"id": new_id("code", time.time()), **values})
     return await _after_a_part(store, storage, await _without_lost(store, storage, row))

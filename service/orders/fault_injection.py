@@ -92,10 +92,14 @@ async def settle(tx: AsyncConnection, job_id: str, event: FaultEvent, ts: float)
     return None if row is None else _event(row, event.done, event.message, event.step)
 
 
-async def settle_all(tx: AsyncConnection, job: RowMapping, cause: Cause) -> None:
-    """Settle the open faults of an ended attempt as missed. Call only with the job's row locked."""
-    message = "the attempt ended before the gang reported this fault"
-    await order_frame.settle_all(tx, faults, job, cause, {}, lambda row: _event(row, False, message, None))
+async def settle_all(
+    tx: AsyncConnection,
+    job: RowMapping,
+    cause: Cause,
+    why: str = "the attempt ended before the gang reported this fault",
+) -> None:
+    """Settle a job's open faults as missed, as those of an ended attempt. Call only with the job's row locked."""
+    await order_frame.settle_all(tx, faults, job, cause, {}, lambda row: _event(row, False, why, None))
 
 
 def _event(row: RowMapping, done: bool, message: str, step: int | None) -> FaultEvent:

@@ -4,8 +4,7 @@ A command is for the attempt that runs when it is requested. If that attempt end
 open command at a time, because its output is a stream of the rank's log. Off unless `SHARDYARD_EXEC` allows it.
 """
 
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
@@ -18,7 +17,7 @@ from ..jobs.transitions import Cause
 from ..profile_errors import CommandTooLong, ExecDisabled, ExecOpen
 from ..schemas.exec import Exec, ExecRequest, Execs
 from ..settings import Settings
-from ..store import jobs, orders
+from ..store import orders
 from ..store.engine import Store
 from ..store.profile_tables import execs
 from . import order_frame
@@ -58,21 +57,6 @@ async def _prepare(tx: AsyncConnection, job: RowMapping, request: ExecRequest) -
 async def deliveries(tx: AsyncConnection, tokens: Collection[str]) -> list[Delivery]:
     """The open commands of the gangs under these leases, oldest first."""
     return await order_frame.deliveries(tx, execs, tokens, _message)
-
-
-async def open_under(tx: AsyncConnection, tokens: Collection[str]) -> Sequence[RowMapping]:
-    """The rows of the open commands of the gangs under these leases, each with its `lease_token`."""
-    return await orders.open_under(tx, execs, tokens)
-
-
-async def refuse(store: Store, commands: Sequence[RowMapping], actor: str) -> None:
-    """Settle these rows of `open_under`, which the dispatcher `actor` may not send: no later one must run them, and their users wait."""
-    message = "SHARDYARD_EXEC is off for the job's dispatcher, which sends no commands"
-    for job_id, token in {(row["job_id"], row["lease_token"]) for row in commands}:
-        async with store.write() as tx:
-            job = await jobs.locked(tx, job_id, token)
-            if job is not None:
-                await settle_all(tx, job, Cause(actor, time.time()), message)
 
 
 def _message(row: RowMapping) -> GangExec:

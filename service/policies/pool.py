@@ -85,7 +85,7 @@ class Pool:
         if wants not in self._parts:
             found: dict[tuple[str, str, str], list[int]] = {}
             for place, machine in enumerate(self.machines):
-                key = _part_of(machine, job, self.device)
+                key = part_of(machine, job, self.device)
                 if key is not None:
                     found.setdefault(key, []).append(place)
             self._parts[wants] = [found[key] for key in sorted(found)]
@@ -276,7 +276,7 @@ class Pool:
             return f"the cluster's nodes have {', '.join(_image(name) for name in sorted(self.images))}"
         if job.image is not None and all(machine.image != job.image for machine in self.machines):
             return "all of these are away"
-        if job.within and any(_part_of(machine, replace(job, within=None), self.device) for machine in self.machines):
+        if job.within and any(part_of(machine, replace(job, within=None), self.device) for machine in self.machines):
             return f"no node has a label of its {_TOGETHER[job.within]}"
         models = sorted({machine.model for machine in self.machines} - {""})
         return f"the cluster has {', '.join(models) or 'GPUs of unknown models'}"
@@ -355,7 +355,7 @@ def _used(device: Device, machines: Sequence[Machine]) -> int:
     return sum(max(0, one.capacity[device] - one.free[device] - one.others.get(device, 0)) for one in machines)
 
 
-def _part_of(machine: Machine, job: Waiting, device: Device) -> tuple[str, str, str] | None:
+def part_of(machine: Machine, job: Waiting, device: Device) -> tuple[str, str, str] | None:
     """Equal for machines that may serve the job together; None if this one may not serve it."""
     if (
         job.image not in (machine.image, None)

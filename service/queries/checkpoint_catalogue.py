@@ -47,14 +47,17 @@ async def is_late(
     """Whether a later save of the attempt was reported before this one, which did not know it.
 
     Ranks of a program take turns to complete a checkpoint, and the event of one may come after another's. Of a training one rank reports.
-    `pending`: rows of events that are not stored yet.
+    A save that knows the highest step which is there came after that one's, and has itself removed what it did not keep: steps of another
+    trainer of the job, or corrupt ones, may be higher. `pending`: rows of events that are not stored yet.
     """
     if "train" in job["spec"] or event.kept is None:
         return False
     stored = await events.of_kind_before(tx, job["id"], CheckpointEvent.kind, None, _LATEST)
     saves: list[Mapping[Any, Any]] = [*stored, *(row for row in pending if row["kind"] == CheckpointEvent.kind)]
     steps = [int(row["data"]["step"]) for row in saves if row["attempt"] == job["attempt"]]
-    return any(step > event.step and step not in event.kept for step in steps)
+    known = await rows.states(tx, job["id"], [step for step in steps if step > event.step])
+    highest = max((step for step, state in known.items() if state == PRESENT), default=None)
+    return highest is not None and highest not in event.kept
 
 
 async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent, late: bool = False) -> None:

@@ -25,7 +25,7 @@ from ..schemas.cluster import (
     TimeRange,
 )
 from ..settings import Settings
-from ..store import attempts, cluster_samples, cordons, node_history, nodes
+from ..store import attempts, cluster_samples, clusters, cordons, node_history, nodes
 from ..store.engine import Store
 from ..store.packing.metric_curve import Bucket
 from ..store.packing.system_bucket import Unpacking
@@ -139,7 +139,8 @@ async def device_times(store: Store, span: TimeRange) -> DeviceTimes:
     """How much of the devices each user's jobs took, those that run included."""
     now = time.time()
     async with store.read() as tx:
-        found = (await tx.execute(attempts.device_time(now - span.seconds, now))).mappings().all()
+        counted = attempts.device_time(now - span.seconds, now, await clusters.gone(tx))
+        found = (await tx.execute(counted)).mappings().all()
     items = [
         DeviceTime(actor=row["actor"], device=row["device"], jobs=row["jobs"], device_s=round(row["seconds"], 1))
         for row in found

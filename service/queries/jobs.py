@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 from pydantic import ValidationError
@@ -19,7 +19,7 @@ from ..schemas.cursor import Cursor
 from ..schemas.job import Budget, Budgets, Job, JobFiles, Jobs, Progress
 from ..schemas.job_order import BY_NUMBER, Sort
 from ..states import HOLDING, State
-from ..store import attempts, certificates, events, numbered_jobs
+from ..store import attempts, certificates, clusters, events, numbered_jobs
 from ..store import jobs as rows
 from ..store.engine import Store
 from ..store.jobs import Filter
@@ -98,6 +98,7 @@ async def _by_number(
     """The same of an order by a number, as of the time at which the first page was read."""
     now = time.time()
     numbering, place = (Numbering(sort, now), None) if cursor is None else job_cursor.numbered(cursor, sort, now)
+    numbering = replace(numbering, gone=await clusters.gone(tx))
     found = await numbered_jobs.page(tx, wanted, numbering, place, limit + 1)
     by_id = await rows.by_ids(tx, [one.id for one in found[:limit]])
     following = job_cursor.of_number(found[limit - 1], numbering) if len(found) > limit else None

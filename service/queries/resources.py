@@ -1,6 +1,6 @@
 """Memory and traffic of a job's ranks: by the formulas for its layout, and as the newest probe measured them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -13,12 +13,15 @@ from ...strategies.cost.plan import Plan, plan
 from ...strategies.layout import Refusal
 from ...workers import own_plan
 from ...workers.cost_inputs import planned_setting, setting_of, vocabulary
-from ...workers.device_choices import Capability, DeviceKind, as_reported
+from ...workers.device_choices import Capability, DeviceFacts, DeviceKind, as_reported
 from ...workers.models.presets import Architecture
 from ...workers.planned_peak import off_plan
 from ...workers.spec import TrainSpec
+from .. import capacity
 from ..errors import FilesTooSlow
 from ..schemas.resource import CommVolume, MemoryUsage, ResourceReport
+from ..settings import Settings
+from ..spec import JobSpec
 from ..spec_files import SpecFiles
 from ..store import events
 from ..store.engine import Store
@@ -31,19 +34,25 @@ _AT_THE_PEAK: Final = Unknown("A part of the planned peak. A probe does not meas
 _PEAK: Final = Unknown("The peak of all memory that torch had allocated, including buffers and fragments.")
 
 Numbers = Mapping[str, Any]
+#: The devices that a job would get now of these clusters.
+WouldGet = Callable[[JobSpec, Sequence[capacity.Nodes]], DeviceFacts]
 
 
-async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
-    """Memory and traffic of a job (id or name). Raises JobNotFound."""
+async def resources(
+    store: Store, settings: Settings, job: str, files: SpecFiles, would_get: WouldGet
+) -> ResourceReport:
+    """Memory and traffic of a job (id or name), before its first placement on the devices that it would get. Raises JobNotFound."""
     async with store.read() as tx:
         row = await existing(tx, job)
+        known = [] if row["device"] else await capacity.known(tx, settings)
         reported = await events.newest(tx, row["id"], "plan")
         probe = await events.newest(tx, row["id"], "probe")
         changed = await events.newest(tx, row["id"], "reshard")
     if probe is not None and changed is not None and changed["position"] > probe["position"]:
         probe = None  # it measured another layout
     try:
-        setting, planned = await files.look(lambda _: _setting(row, reported))  # a model may come from a folder
+        # A model may come from a folder.
+        setting, planned = await files.look(lambda _: _setting(row, reported, lambda spec: would_get(spec, known)))
     except FilesTooSlow as error:
         setting, planned = Unknown(f"The model's numbers cannot be read here: {error.message}"), None
     measured: Numbers = {} if probe is None else probe["data"]
@@ -58,26 +67,29 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
     )
 
 
-def _setting(row: RowMapping, reported: RowMapping | None) -> tuple[Setting | Unknown, Plan | None]:
+def _setting(
+    row: RowMapping, reported: RowMapping | None, would_get: Callable[[JobSpec], DeviceFacts]
+) -> tuple[Setting | Unknown, Plan | None]:
     """The inputs of the formulas, or why there are none; and the memory plan, which covers more models."""
     if "train" not in row["spec"]:
         return Unknown("The job runs a command. What its programs hold and send is not measured."), None
+    whole = {"name": row["name"], "train": row["spec"]["train"]} if row["device"] else row["spec"]
     try:
-        spec = TrainSpec.model_validate(row["spec"]["train"])
+        job = JobSpec.model_validate(whole)
     except ValidationError as error:  # an earlier version stored it
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, first["loc"]))
-        return Unknown(f"This version cannot read the job's stored spec: train.{field}: {first['msg']}."), None
-    device: DeviceKind = "cuda" if row["device"] == "cuda" else "cpu"
-    capability: Capability | None = None
-    if reported is not None and reported["data"].get("device") == device:
+        return Unknown(f"This version cannot read the job's stored spec: {field}: {first['msg']}."), None
+    spec, device = job.train, DeviceFacts(row["device"]) if row["device"] else would_get(job)
+    capability = device.capability
+    if reported is not None and reported["data"].get("device") == device.kind:
         spec, capability = as_reported(spec, reported["data"]), _capability(reported["data"])
     try:
         vocab = _vocabulary(spec, reported)
         if isinstance(vocab, Unknown):
             return vocab, None
         architecture = spec.architecture(vocab)
-        return setting_of(spec, vocab, device, capability), _planned(spec, architecture, device, capability)
+        return setting_of(spec, vocab, device.kind, capability), _planned(spec, architecture, device.kind, capability)
     except (Refusal, ValidationError) as error:
         return Unknown(f"The model's numbers cannot be read here: {error}"), None
 

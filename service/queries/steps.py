@@ -42,7 +42,9 @@ async def _evals(tx: AsyncConnection, job: RowMapping, since: int, most: int, wh
     found = await event_rows.evals_after(tx, job["id"], since, job["step"], most + 1) if whole else ()
     if whole and len(found) <= most:
         return found
-    return await event_rows.of_kind(tx, job["id"], "eval", most)
+    if most < 4:  # too few for the extremes
+        return await event_rows.of_kind(tx, job["id"], "eval", most)
+    return await event_rows.evals(tx, job["id"], job["step"], most)
 
 
 def evaluations(rows: Any, since: int, newest: int | None) -> list[Evaluation]:

@@ -35,13 +35,13 @@ _LEAST_BYTES: Final = 16  # of a span's row
 _CATEGORY: Final = {name: index for index, name in enumerate(CATEGORIES)}
 
 
-async def find_trace(tx: AsyncConnection, job: str, trace: str) -> tuple[Trace, int]:
-    """A trace of a job (id or name), and the job's world size. Raises JobNotFound, TraceNotFound."""
+async def find_trace(tx: AsyncConnection, job: str, trace: str) -> tuple[Trace, RowMapping]:
+    """A trace of a job (id or name), and the job. Raises JobNotFound, TraceNotFound."""
     found, row = await find(tx, "trace", traces, job, trace)
     if row is None:
         remedy = f"A job keeps its newest {KEPT}; list them with: shardyard trace JOB --list"
         raise TraceNotFound(f"{found['id']} has no trace {trace[:80]!r}.", field="trace", remedy=remedy)
-    return await trace_record(tx, found, row), found["world_size"]
+    return await trace_record(tx, found, row), found
 
 
 async def trace_record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> Trace:
@@ -68,10 +68,10 @@ async def trace_record(tx: AsyncConnection, job: RowMapping, row: RowMapping) ->
 async def summary(store: Store, job: str, trace: str, step: int | None = None) -> TraceSummary:
     """The summary of all steps, or of one. Raises JobNotFound, TraceNotFound."""
     async with store.read() as tx:
-        found, size = await find_trace(tx, job, trace)
+        found, row = await find_trace(tx, job, trace)
         heads = await rows.heads(tx, found.job, found.id)
     known = _by_step(heads)
-    by_step = {number: _ranks(parts, size) for number, parts in known.items()}
+    by_step = {number: _ranks(parts, row) for number, parts in known.items()}
     steps = [_step(number, parts, by_step[number]) for number, parts in known.items()]
     if step is not None:
         _check_step(trace, step, by_step)
@@ -89,20 +89,26 @@ def _check_step(trace: str, step: int, known: Collection[int]) -> None:
         raise TraceNotFound(f"{trace} has no step {step}.", field="step", remedy=f"Its steps: {steps}.")
 
 
-def _ranks(parts: Sequence[RowMapping], world_size: int) -> list[TracedRank]:
-    replicas = _replicas(parts, world_size)
+def _ranks(parts: Sequence[RowMapping], job: RowMapping) -> list[TracedRank]:
+    replicas = _replicas(parts, job)
     return [_rank(part, replicas) for part in parts]
 
 
-def _replicas(parts: Sequence[RowMapping], world_size: int) -> int:
+def _replicas(parts: Sequence[RowMapping], job: RowMapping) -> int:
     """The number of pipelines. The pipeline axis is the outermost, so rank % this is the pipeline's number.
 
-    `world_size`: the job's present one, for parts of versions that did not store theirs.
+    A pipeline has as many ranks as the job's layout says, unless the parts are of an earlier layout: then as the traced places say.
+    `job` also has the world size for parts of versions that did not store theirs.
     """
-    heads = [part["head"] for part in parts]
-    world_size = next((size for head in heads if (size := head.get("world_size"))), world_size)
-    known = [head["place"] for head in heads if head["place"] is not None]
-    return max(1, world_size // (max(known) + 1)) if known else world_size
+    places: dict[int, int] = {part["rank"]: place for part in parts if (place := part["head"]["place"]) is not None}
+    world_size: int = next((size for part in parts if (size := part["head"].get("world_size"))), job["world_size"])
+    if not places:
+        return world_size
+    degree: int = job["spec"].get("train", {}).get("layout", {}).get("pipeline", 1)
+    replicas, rest = divmod(world_size, degree)
+    if not rest and all(rank // replicas == place for rank, place in places.items()):
+        return replicas
+    return max(1, world_size // (max(places.values()) + 1))
 
 
 def _rank(part: RowMapping, replicas: int) -> TracedRank:
@@ -199,14 +205,14 @@ async def spans(
 ) -> TraceSpans:
     """The spans of one step (None: the first) within a window. Raises JobNotFound, TraceNotFound."""
     async with store.read() as tx:
-        found, size = await find_trace(tx, job, trace)
+        found, row = await find_trace(tx, job, trace)
         heads = await rows.heads(tx, found.job, found.id)
         known = _by_step(heads)
         step = next(iter(known), 0) if step is None else step
         _check_step(trace, step, known)
         parts = await rows.of_step(tx, found.job, found.id, step, ranks)
-    whole = _step(step, known[step], _ranks(known[step], size))
-    replicas = _replicas(known[step], size)
+    whole = _step(step, known[step], _ranks(known[step], row))
+    replicas = _replicas(known[step], row)
     return await asyncio.to_thread(_spans, found.id, whole, parts, replicas, window)
 
 

@@ -8,6 +8,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..states import HOLDING
+from . import clusters
 from .cluster_tables import removed_attempts
 from .tables import attempts, jobs
 
@@ -76,16 +77,24 @@ async def ended_by(tx: AsyncConnection, job_id: str, error: str) -> int | None:
     return number
 
 
-def spent(at: float) -> ColumnElement[float]:
-    """Device-seconds of an attempt up to a time; negative if it began later. For a statement that reads `attempts` and `jobs`."""
-    return (case((attempts.c.ended_at <= at, attempts.c.ended_at), else_=at) - attempts.c.started_at) * DEVICES
+def spent(at: float, gone: Mapping[str, float]) -> ColumnElement[float]:
+    """Device-seconds of an attempt up to a time; negative if it began later. For a statement that reads `attempts` and `jobs`.
+
+    `gone`: see `clusters.gone`. What had not ended there ended when the cluster went.
+    """
+    until = case((attempts.c.ended_at <= at, attempts.c.ended_at), else_=_last(at, gone))
+    return (until - attempts.c.started_at) * DEVICES
+
+
+def _last(at: float, gone: Mapping[str, float]) -> ColumnElement[float]:
+    """The time up to which an attempt that has not ended counts."""
+    return case(gone, value=attempts.c.cluster, else_=at) if gone else literal(at)
 
 
 async def device_seconds(tx: AsyncConnection, job_ids: Sequence[str], now: float) -> dict[str, float]:
     """Job → device-seconds of all its attempts, up to `now` for one that has not ended. Jobs without an attempt are left out."""
-    statement = select(attempts.c.job_id, func.sum(spent(now)).label("spent")).join(
-        jobs, jobs.c.id == attempts.c.job_id
-    )
+    of_each = func.sum(spent(now, await clusters.gone(tx))).label("spent")
+    statement = select(attempts.c.job_id, of_each).join(jobs, jobs.c.id == attempts.c.job_id)
     grouped = statement.where(attempts.c.job_id.in_(job_ids)).group_by(attempts.c.job_id)
     return {row.job_id: float(row.spent) for row in await tx.execute(grouped)}
 
@@ -107,18 +116,19 @@ def ended(since: float, before: tuple[float, str, int] | None, limit: int) -> Se
     return statement.order_by(*(column.desc() for column in key)).limit(limit)
 
 
-def device_time(since: float, now: float) -> Select[*tuple[Any, ...]]:
-    """Actor and kind of device → jobs and device-seconds from `since` to `now` (unix seconds), the most first.
+def device_time(since: float, now: float, gone: Mapping[str, float]) -> Select[*tuple[Any, ...]]:
+    """Actor and kind of device → jobs and device-seconds from `since` to `now` (unix seconds), the most first. `gone`: see `spent`.
 
     Jobs that were removed count too, for `removed_attempts.KEPT_S`.
     """
     named = (jobs.c.actor, attempts.c.job_id, attempts.c.device, attempts.c.started_at, DEVICES.label("devices"))
     ended = select(*named, attempts.c.ended_at.label("until")).join(jobs, jobs.c.id == attempts.c.job_id)
     newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt, attempts.c.ended_at.is_(None))
-    running = select(*named, literal(now)).join_from(jobs, attempts, newest).where(jobs.c.state.in_(HOLDING))
-    gone = select(*(removed_attempts.c[name] for name in _OF_REMOVED)).where(removed_attempts.c.ended_at >= since)
+    last = _last(now, gone)
+    running = select(*named, last).join_from(jobs, attempts, newest).where(jobs.c.state.in_(HOLDING), last >= since)
+    removed = select(*(removed_attempts.c[name] for name in _OF_REMOVED)).where(removed_attempts.c.ended_at >= since)
     # Apart, so that each part is searched in an index.
-    every = ended.where(attempts.c.ended_at >= since).union_all(running, gone).subquery()
+    every = ended.where(attempts.c.ended_at >= since).union_all(running, removed).subquery()
     first = case((every.c.started_at > since, every.c.started_at), else_=since)
     taken = func.sum(every.c.devices * case((every.c.until > first, every.c.until - first), else_=0.0))
     seconds = taken.label("seconds")

@@ -1,13 +1,19 @@
 """SQL of the table `clusters`: the dispatcher that polled a cluster last. A fresh entry reserves the cluster's name."""
 
 from collections.abc import Mapping
+from typing import Final
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, exists, func, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..states import HOLDING
 from .cluster_tables import capacities, clusters, nodes
 from .dialect import insert, unix_now
+from .tables import jobs
+
+#: Seconds without a look of its dispatcher after which a cluster is gone for good.
+GONE_S: Final = 86_400.0
 
 
 async def enter(tx: AsyncConnection, name: str, owner: str) -> None:
@@ -63,8 +69,19 @@ async def ages(tx: AsyncConnection) -> dict[str, float]:
     return {name: age for statement in (seen, entries) for name, age in await tx.execute(statement)}
 
 
+async def gone(tx: AsyncConnection) -> dict[str, float]:
+    """Cluster → when its entry was last fresh (unix seconds), of those that are gone for good."""
+    statement = select(clusters.c.name, clusters.c.fresh_until).where(clusters.c.fresh_until < unix_now(tx) - GONE_S)
+    return {row.name: float(row.fresh_until) for row in await tx.execute(statement)}
+
+
 async def remove_old(tx: AsyncConnection, kept_s: float, but: str) -> None:
-    """Delete all clusters older than `kept_s`, with their nodes and capacity. `but`: a cluster that stays."""
+    """Delete all clusters older than `kept_s`, with their nodes and capacity. `but`: a cluster that stays.
+
+    The entry stays as long as jobs are there: it says until when they had devices.
+    """
     old = [name for name, age in (await ages(tx)).items() if age > kept_s and name != but]
-    for column in (clusters.c.name, nodes.c.cluster, capacities.c.cluster):
+    for column in (nodes.c.cluster, capacities.c.cluster):
         await tx.execute(delete(column.table).where(column.in_(old)))
+    there = exists().where(jobs.c.cluster == clusters.c.name, jobs.c.state.in_(HOLDING))
+    await tx.execute(delete(clusters).where(clusters.c.name.in_(old), ~there))

@@ -107,20 +107,26 @@ async def of_kind(tx: AsyncConnection, job_id: str, kind: str, limit: int) -> Se
 
 
 async def evals(tx: AsyncConnection, job_id: str, newest: int | None, limit: int) -> Sequence[RowMapping]:
-    """Validations in order. If there are more than `limit` (from 4), those that count are thinned evenly.
+    """Validations in order. If there are more than `limit` (from 4), only those that count, and these thinned evenly if they are more.
 
-    The lowest and the highest loss stay; to find them costs a walk over all validations. `newest`: the job's newest step.
+    The first, the newest, the lowest and the highest loss stay; to find them costs a walk over all. `newest`: the job's newest step.
     """
     first = await of_kind_after(tx, job_id, "eval", 0, None, limit + 1)
     if len(first) <= limit:
         return first
-    at, loss = events.c.position, events.c.data["loss"].as_float()
+    at, loss, number = events.c.position, events.c.data["loss"].as_float(), func.row_number().over(order_by=_STEP)
     counting = at.in_(_counting(job_id, 0, newest))
-    losses = select(at, loss.label("loss")).where(events.c.job_id == job_id, counting, loss.is_not(None)).cte("losses")
-    ends = (losses.c.loss, losses.c.loss.desc())
-    lowest, highest = (select(losses.c.position).order_by(end).limit(1).scalar_subquery() for end in ends)
-    evenly = await _evenly(tx, job_id, "eval", first[0]["position"], limit - 2)
-    return await _where(tx, job_id, counting, or_(at.in_(evenly), at == lowest, at == highest))
+    numbered = select(at, loss.label("loss"), number.label("number")).where(events.c.job_id == job_id, counting)
+    every = numbered.cte("every")
+    count = int((await tx.execute(select(func.count()).select_from(every))).scalar_one())
+    if count <= limit:
+        return await _where(tx, job_id, counting)
+    known = select(every.c.position).where(every.c.loss.is_not(None)).limit(1)
+    ends = [known.order_by(end).scalar_subquery() for end in (every.c.loss, every.c.loss.desc())]
+    stride = -(-(count - 1) // (limit - 3))
+    evenly = (every.c.number - 1) % stride == 0
+    kept = or_(evenly, every.c.number == count, *(every.c.position == end for end in ends))
+    return await _where(tx, job_id, at.in_(select(every.c.position).where(kept)))
 
 
 async def evals_after(

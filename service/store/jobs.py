@@ -171,10 +171,12 @@ def elapsed(now: float) -> ColumnElement[float]:
     return literal(now) - jobs.c.started_at
 
 
-async def explain(tx: AsyncConnection, job_ids: Collection[str], reason: str, message: str) -> Sequence[RowMapping]:
-    """Store why these jobs wait. Takes an event position of each that is still queued, and returns those with id and attempt."""
+async def explain(
+    tx: AsyncConnection, job_ids: Collection[str], reason: str, message: str, *, events: int = 1
+) -> Sequence[RowMapping]:
+    """Store why these jobs wait, and return those that are still queued, with id and attempt. Takes `events` event positions of each."""
     statement = update(jobs).where(jobs.c.id.in_(job_ids), jobs.c.state == State.QUEUED)
-    statement = statement.values(reason=reason, message=message, event_pos=jobs.c.event_pos + 1)
+    statement = statement.values(reason=reason, message=message, event_pos=jobs.c.event_pos + events)
     return (await tx.execute(statement.returning(jobs.c.id, jobs.c.event_pos, jobs.c.attempt))).mappings().all()
 
 

@@ -76,11 +76,6 @@ async def version(tx: AsyncConnection, name: str, number: int) -> RowMapping | N
     return (await tx.execute(statement)).mappings().first()
 
 
-async def latest(tx: AsyncConnection, name: str) -> RowMapping | None:
-    statement = select(versions).where(versions.c.model == name, _LIVING)
-    return (await tx.execute(statement.order_by(versions.c.number.desc()).limit(1))).mappings().first()
-
-
 async def versions_before(tx: AsyncConnection, name: str, before: int | None, limit: int) -> Sequence[RowMapping]:
     """Versions below a number, newest first."""
     statement = select(versions).where(versions.c.model == name, _LIVING)

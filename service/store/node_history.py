@@ -104,11 +104,16 @@ async def changes(
 
 
 def on_node(node: str, since: float, before: tuple[float, str, int] | None, limit: int) -> Select[*tuple[Any, ...]]:
-    """Attempts that had devices of a node and ended there since a time, the last to end first."""
+    """Attempts that had devices of a node and ended there since a time, the last to be seen there first.
+
+    A dispatcher that was away sees only later that a gang has gone: none was on the node (`until`) for longer than its attempt took.
+    """
     key = (gang_nodes.c.until, gang_nodes.c.job_id, gang_nodes.c.attempt)
+    until = case((attempts.c.ended_at < gang_nodes.c.until, attempts.c.ended_at), else_=gang_nodes.c.until)
     statement = (
         select(
-            *(gang_nodes.c[name] for name in ("job_id", "cpu", "gpu", "since", "until")),
+            *(gang_nodes.c[name] for name in ("job_id", "cpu", "gpu", "since")),
+            until.label("until"),
             gang_nodes.c.attempt.label("number"),
             gang_nodes.c.until.label("ended_at"),
             *(jobs.c[name] for name in ("name", "actor", "state")),
@@ -116,7 +121,7 @@ def on_node(node: str, since: float, before: tuple[float, str, int] | None, limi
         )
         .join(jobs, jobs.c.id == gang_nodes.c.job_id)
         .join(attempts, and_(attempts.c.job_id == gang_nodes.c.job_id, attempts.c.number == gang_nodes.c.attempt))
-        .where(gang_nodes.c.node == node, gang_nodes.c.until >= since)
+        .where(gang_nodes.c.node == node, gang_nodes.c.until >= since, until >= since)
     )
     if before is not None:
         statement = statement.where(tuple_(*key) < tuple_(*before))

@@ -6,7 +6,7 @@ The numbers of the few jobs that had not ended at that time are computed, and so
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -41,10 +41,11 @@ _METRICS: Final[Mapping[Order, ColumnElement[float]]] = {
 
 @dataclass(frozen=True)
 class Numbering:
-    """By which number jobs are sorted, and as of which time (unix seconds)."""
+    """By which number jobs are sorted, and as of which time (unix seconds). `gone`: see `attempts.spent`."""
 
     sort: Sort
     at: float
+    gone: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def with_number(wanted: Filter, numbering: Numbering, after: Place | None, limit
     """The queries of the jobs that have the number: each has the first `limit` of its part, in order."""
     statements: list[Select[str, float]] = []
     descending = numbering.sort.descending
-    for part in _parts(numbering.sort, numbering.at):
+    for part in _parts(numbering):
         statement = select(part.id.label("id"), part.number.label("number")).select_from(part.rows)
         statement = statement.where(*part.only, part.number.is_not(None), *conditions(wanted))
         if after is not None:
@@ -117,11 +118,12 @@ def without_number(wanted: Filter, numbering: Numbering, before: str | None, lim
     return [most.order_by(jobs.c.id.desc()).limit(limit), *others]
 
 
-def _parts(sort: Sort, at: float) -> list[Part]:
+def _parts(numbering: Numbering) -> list[Part]:
+    sort, at = numbering.sort, numbering.at
     if sort.order == Order.DURATION:
         return _durations(at)
     if sort.order == Order.DEVICE_TIME:
-        return _device_times(at)
+        return _device_times(at, numbering.gone)
     of_jobs = series.join(jobs, jobs.c.id == series.c.job_id)
     return [Part(of_jobs, _METRICS[sort.order], series.c.job_id, (series.c.name == sort.metric,))]
 
@@ -151,10 +153,10 @@ def _unfinished(at: float) -> list[tuple[ColumnElement[bool]]]:
     return [(jobs.c.finished_at.is_(None),), (jobs.c.finished_at > at,)]
 
 
-def _device_times(at: float) -> list[Part]:
+def _device_times(at: float, gone: Mapping[str, float]) -> list[Part]:
     every = attempts.join(jobs, jobs.c.id == attempts.c.job_id)
     began = and_(attempts.c.job_id.in_(_open(at)), attempts.c.started_at < at)
-    whole = select(attempts.c.job_id, func.sum(spent(at)).label("number")).select_from(every).where(began)
+    whole = select(attempts.c.job_id, func.sum(spent(at, gone)).label("number")).select_from(every).where(began)
     growing = whole.group_by(attempts.c.job_id).subquery()
     of_jobs = growing.join(jobs, jobs.c.id == growing.c.job_id)
     return [

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select, upd
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from . import clusters
 from .attempts import spent
 from .dialect import insert, unix_now
 from .program_tables import metric_series
@@ -241,7 +242,7 @@ async def counts(tx: AsyncConnection, sweep_ids: Sequence[str]) -> dict[str, dic
 
 async def device_seconds(tx: AsyncConnection, sweep_ids: Sequence[str], now: float) -> dict[str, float]:
     """Sweep → device-seconds of all attempts of its jobs, up to `now` for those that have not ended."""
-    statement = select(trials.c.sweep_id, func.sum(spent(now)).label("spent"))
+    statement = select(trials.c.sweep_id, func.sum(spent(now, await clusters.gone(tx))).label("spent"))
     of_jobs = trials.join(jobs, jobs.c.id == trials.c.job_id).join(attempts, attempts.c.job_id == jobs.c.id)
     joined = statement.select_from(of_jobs)
     grouped = joined.where(trials.c.sweep_id.in_(sweep_ids)).group_by(trials.c.sweep_id)

@@ -42,14 +42,16 @@ class Inbox:
         self._given_up: set[int] = set()
 
     def take(self) -> Request | Gone:
-        """The next request, or end of a connection. Raises TimeoutError after `WAIT_S`."""
+        """The next request, or end of a connection. Raises TimeoutError after `WAIT_S`, in the words of gloo's own."""
         if not self._threads:
             self._start()
         since = now()
         try:
             return wait_on(lambda: self._arrived.get(timeout=WAIT_S), "receive", self._group, since)
         except Empty:
-            raise TimeoutError(f"no worker has sent a request to this parameter server for {WAIT_S:.0f} s") from None
+            raise TimeoutError(
+                f"gloo timed out: no worker has sent a request to this parameter server for {WAIT_S:.0f} s"
+            ) from None
 
     def give_up(self, worker: int) -> None:
         """Report that the worker is gone. Its connection may stay open."""

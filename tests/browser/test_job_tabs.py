@@ -304,7 +304,7 @@ def test_a_trainings_curves_run_along_tokens_and_time(page: Page, training: Live
     page.get_by_label("Along").select_option("tokens")
     expect(page).to_have_url(re.compile(r"/metrics\?by=tokens$"))
     expect(legend).to_contain_text("Tokens")
-    expect(legend).to_contain_text("410k")  # 200 steps of 2048
+    expect(legend).to_contain_text("409,600")  # 200 steps of 2048
     page.get_by_label("Along").select_option("time")
     expect(legend).to_contain_text("Time")
     page.goto(f"/jobs/{training.id}/metrics?by=tokens&from=50&to=100")

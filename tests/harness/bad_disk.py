@@ -2,6 +2,7 @@
 
 import errno
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ import pytest
 
 
 class BadDisk:
-    """Answers with EIO to each read of the content of `files`, as a bad sector does, or a mount without a server whose names are cached."""
+    """Answers with an error to each opening of `files`, paths or patterns of them.
+
+    With EIO, as to reads of a bad sector, or of a mount without a server whose names are cached; or with another `number`.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.files: set[str] = set()
+        self.number = errno.EIO
         self.tries = -1  # failures that are left; -1: all
         usual, usual_open = os.open, Path.open
 
@@ -28,6 +33,6 @@ class BadDisk:
         monkeypatch.setattr(Path, "open", path_opened)
 
     def _refuse(self, path: str) -> None:
-        if path in self.files and self.tries != 0:
+        if self.tries != 0 and any(fnmatchcase(path, file) for file in self.files):
             self.tries -= 1
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            raise OSError(self.number, os.strerror(self.number), path)

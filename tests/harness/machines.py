@@ -44,7 +44,7 @@ class Machines:
 
     def kill(self, node: Node) -> None:
         self.lost.append(node)
-        self.nodes.kill_node(node)
+        self.nodes.kill_raylet(node)
 
     def pull_cable(self, node: Node) -> None:
         self.lost.append(node)

@@ -1,7 +1,7 @@
 """Several Ray nodes on one machine, to be killed one by one; with networks of their own (`Network`, needs root) also to be cut off.
 
 Rules that it keeps: every process of a node carries the node's folder in its environment, and the end kills exactly those; a node
-that is killed loses its raylet by SIGKILL, as a machine dies for Ray, and the others learn of it as they would of a machine.
+that is killed loses all its processes at the same moment, as a machine does, so that none of them sees another die.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +106,15 @@ class Nodes:
         return nodes
 
     def kill_node(self, node: Node) -> None:
-        """SIGKILL of its raylet; its workers end when they miss it."""
+        """SIGKILL of all its processes, none of which does anything from the first on: they are stopped before."""
+        stopped: set[int] = set()
+        while found := set(node.processes()) - stopped:  # one may just have begun another
+            _signal(found, signal.SIGSTOP)
+            stopped |= found
+        _signal(stopped, signal.SIGKILL)
+
+    def kill_raylet(self, node: Node) -> None:
+        """SIGKILL of its raylet alone: Ray has lost the node; its workers end when they miss it."""
         os.kill(node.raylet, signal.SIGKILL)
 
     def cut_node(self, node: Node) -> None:
@@ -257,10 +265,14 @@ def _end(node: Node) -> None:
 def _killed(node: Node) -> list[int]:
     """Its processes that were still there, and have been killed; `ray start`, their parent, reaps them first."""
     found = [pid for pid in node.processes() if pid != node.process.pid]
-    for pid in found:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    _signal(found, signal.SIGKILL)
     return found
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _reap(process: "subprocess.Popen[bytes]") -> None:

@@ -95,6 +95,37 @@ def test_packed_documents_are_rounded_too(root: Path, make_spec: Make) -> None:
     assert_equal(certified(make_spec(layout, model=LLAMA, data=data), root, "rounded-packed"))
 
 
+#: A module with a frozen matrix, and with one of fewer rows than ranks, which ZeRO-3 divides by columns.
+THIN = """
+import torch
+from torch import nn
+
+
+class Thin(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(256, 8), nn.Linear(8, 256)
+        self.base = nn.Parameter(torch.randn(8, 8), requires_grad=False)
+        self.row = nn.Parameter(torch.randn(1, 8))
+
+    def forward(self, tokens):
+        return self.head(torch.tanh(self.embed(tokens) @ self.base) * self.row)
+
+
+def thin():
+    torch.manual_seed(0)
+    return Thin()
+"""
+
+
+def test_frozen_weights_and_shards_of_columns_are_rounded_too(root: Path, make_spec: Make) -> None:
+    (root / "thin_module.py").write_text(THIN)
+    spec = make_spec(
+        {"data": 2, "zero": 3, "zero_plus_plus": BOTH}, model={"import": "thin_module:thin", "code": str(root)}
+    )
+    assert_equal(certified(spec, root, "rounded-thin"))
+
+
 def _quantizer(*arguments: Any, changed: Callable[..., tuple[Any, ...]] | None = None, levels: int = 0) -> Any:
     """Train with a quantizer of other levels, or made of other arguments."""
     from shardyard.strategies.data_parallel.quantized_blocks import BlockQuantizer

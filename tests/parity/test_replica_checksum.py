@@ -29,6 +29,32 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, str, tuple[int, ...]
 }
 
 
+#: Factories of a module over a frozen base: one that is the same on all ranks, and one that each of them draws for itself.
+OVER_A_BASE = """
+import numpy as np
+import torch
+from torch import nn
+
+
+class OverABase(nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(256, 8), nn.Linear(8, 256)
+        self.base = nn.Parameter(base, requires_grad=False)
+
+    def forward(self, tokens):
+        return self.head(torch.tanh(self.embed(tokens) @ self.base))
+
+
+def same():
+    return OverABase(torch.eye(8))
+
+
+def drawn():
+    return OverABase(torch.from_numpy(np.random.default_rng().standard_normal((8, 8))).float())
+"""
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_flipped_bit_names_its_rank(name: str, root: Path, make_spec: Make) -> None:
     layout, changes, rank, parameter, named, certain = CASES[name]
@@ -38,6 +64,28 @@ def test_a_flipped_bit_names_its_rank(name: str, root: Path, make_spec: Make) ->
     assert message.startswith(f"after step {AT} replicas of ") and f"after step {AT - 1} all were equal" in message
     assert (facts["ranks"], facts["rank"]) == (list(named), named[0] if certain else None), reported
     assert facts["cause"] == "replica_mismatch" and any(parameter in name for name in facts["parameters"]), facts
+
+
+@pytest.mark.parametrize("zero", [0, 2])
+def test_a_flipped_bit_of_a_frozen_weight_names_its_rank(zero: int, root: Path, make_spec: Make) -> None:
+    """Of two ranks both, for there is no majority."""
+    ((message, facts), _) = _over_a_base("same", zero, 1, root, make_spec)
+    assert message.startswith(f"after step {AT} replicas of base differ: ranks 0, 1 differ, "), message
+    assert (facts["cause"], facts["ranks"], facts["parameters"]) == ("replica_mismatch", [0, 1], ["base"])
+
+
+def test_frozen_weights_that_the_factory_draws_differently_are_found(root: Path, make_spec: Make) -> None:
+    ((message, facts), _) = _over_a_base("drawn", 0, -1, root, make_spec)
+    assert message.startswith("after step 1 replicas of ") and "never been compared before" in message
+    assert facts["cause"] == "replica_mismatch" and "base" in facts["parameters"]
+
+
+def _over_a_base(factory: str, zero: int, rank: int, root: Path, make_spec: Make) -> list[Any]:
+    """As `_outcomes`, on two replicas of a module over a frozen base."""
+    layout, model = {"data": 2, "zero": zero}, {"import": f"over_a_base:{factory}", "code": str(root)}
+    (root / "over_a_base.py").write_text(OVER_A_BASE)
+    spec = make_spec(layout, **_small(layout) | {"model": model})
+    return _outcomes(f"base-{factory}-{zero}", root, spec, rank, "base")
 
 
 @pytest.mark.parametrize("layout", [{"data": 2, "tensor": 2, "zero": 1}, {"data": 2, "zero": 3}, {}], ids=str)

@@ -1,7 +1,8 @@
 """What ZeRO++'s quantised messages make of numbers, in float64 and numpy: the textbook of a certificate.
 
 It is written from the paper (2306.10209) and `docs/design/zero-plus-plus.md`, and shares no code with what sends the messages. A rank's
-shard of a parameter is ⌈rows/N⌉ rows, filled with zeros where rows are missing. Its numbers, one after the other, are divided into blocks.
+shard of a parameter is ⌈rows/N⌉ rows, filled with zeros where rows are missing. ZeRO-3 without tensor ranks divides columns instead where
+there are fewer rows than N, which divides their number. A shard's numbers, one after the other, are divided into blocks.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,16 +38,20 @@ def summed(rows: Sequence[Array], block: int, bits: int, node: int | None) -> Ar
     return _added([read_back(one, block, bits) for one in nodes])
 
 
-def by_shard(values: Sequence[Array], ranks: int, change: Change) -> Array:
-    """`change` for each of `ranks` shards of a parameter, of which each sender has its own `values` [rows, …]; in the parameter's shape."""
+def by_shard(values: Sequence[Array], ranks: int, change: Change, columns: bool = False) -> Array:
+    """`change` for each of `ranks` shards of a parameter, of which each sender has its own `values` [rows, …]; in the parameter's shape.
+
+    `columns`: these are divided where there are too few rows.
+    """
     first = values[0]
-    each = -(-first.shape[0] // ranks)
-    padded = [np.zeros((ranks * each, *first.shape[1:])) for _ in values]
-    for whole, value in zip(padded, values, strict=True):
-        whole[: first.shape[0]] = value
-    shards = [whole.reshape(ranks, -1) for whole in padded]
-    changed = np.stack([change([one[rank] for one in shards]) for rank in range(ranks)])
-    return changed.reshape(padded[0].shape)[: first.shape[0]]
+    dim = int(columns and first.ndim > 1 and first.shape[0] < ranks and first.shape[1] % ranks == 0)
+    zeros = [(0, 0)] * first.ndim
+    zeros[dim] = (0, -first.shape[dim] % ranks)
+    senders = [np.split(np.pad(value, zeros), ranks, axis=dim) for value in values]
+    changed = [
+        change([one.reshape(-1) for one in shard]).reshape(shard[0].shape) for shard in zip(*senders, strict=True)
+    ]
+    return np.concatenate(changed, axis=dim)[: first.shape[0]]
 
 
 def by_tensor_rank(values: Sequence[Array], dim: int | None, pieces: int, change: Change) -> Array:

@@ -40,23 +40,29 @@ def train_reference(run: Run, device: torch.device, emit: EmitEvent, instruments
 
 def runner_of(train: TrainSpec, parts: TrainerParts) -> Runner:
     """The runner of the one process whose `parts` are those of a layout with one rank."""
-    trained, layout = parameters(parts.parallel.parts, parts.mesh), train.layout
+    layout = train.layout
     if extra_of(layout) == DELAYS:
+        trained = parameters(parts.parallel.parts, parts.mesh)
         return Late(parts.parallel.runner, trained, [delay_of(one.name, layout) for one in trained])
     tied = parts.architecture is not None and parts.architecture.tied
-    return Rounding(parts.parallel.runner, trained, layout, train.check(parts.tokens.vocab), tied)
+    weights = parameters(parts.parallel.parts, parts.mesh, frozen=True)
+    return Rounding(parts.parallel.runner, weights, layout, train.check(parts.tokens.vocab), tied)
 
 
 class Rounding(Runner):
-    """Rounds weights and gradients as ZeRO++ does between the ranks of `layout`. `inner` runs any number of sequences at once."""
+    """Rounds `weights`, frozen ones too, and gradients as ZeRO++ does between the ranks of `layout`.
+
+    `inner` runs any number of sequences at once.
+    """
 
     last = True
 
-    def __init__(self, inner: Runner, trained: Sequence[Parameter], layout: Layout, batch: Batch, tied: bool) -> None:
+    def __init__(self, inner: Runner, weights: Sequence[Parameter], layout: Layout, batch: Batch, tied: bool) -> None:
         given = layout.zero_plus_plus
         assert given is not None
-        self._inner, self._trained, self._layout, self._batch, self._given = inner, trained, layout, batch, given
-        self._cuts = [cut_of(one.name, tied) for one in trained]
+        self._inner, self._weights, self._layout, self._batch, self._given = inner, weights, layout, batch, given
+        self._trained = [one for one in weights if one.value.requires_grad]
+        self._cuts = {one: cut_of(one.name, tied) for one in weights}
         self._replicas = layout.shard or layout.data * layout.context  # over which ZeRO shards
         # Later micro-batches are reduced with the first one under ZeRO-1, and under a pipeline, where a stage's last pass ends the sum.
         self._each_microbatch = layout.zero > 1 and layout.stages == 1
@@ -71,9 +77,9 @@ class Rounding(Runner):
                 found = [self._gradients(*one) for one in passes]
                 losses += [loss for loss, _ in found]
                 of_ranks.append([torch.stack(each).sum(0) for each in zip(*(grads for _, grads in found), strict=True)])
-            for place, each in enumerate(zip(*of_ranks, strict=True)):
-                total[place] += self._received(place, each)
-        _put(self._trained, before)
+            for one, sum_, each in zip(self._trained, total, zip(*of_ranks, strict=True), strict=True):
+                sum_.add_(self._received(one, each))
+        _put(self._weights, before)
         for one, sum_ in zip(self._trained, total, strict=True):
             one.value.grad = sum_
         return torch.stack(losses).sum()
@@ -82,7 +88,7 @@ class Rounding(Runner):
         """With rounded weights too."""
         before = self._round_weights()
         loss = self._inner.validate(inputs, targets)
-        _put(self._trained, before)
+        _put(self._weights, before)
         return loss
 
     def _exchanges(self, inputs: Inputs, targets: Tensor) -> list[list[list[tuple[Inputs, Tensor]]]]:
@@ -103,7 +109,7 @@ class Rounding(Runner):
         values = [one.value for one in self._trained]
         return loss, [torch.zeros_like(value) if value.grad is None else value.grad for value in values]
 
-    def _received(self, place: int, each: Sequence[Tensor]) -> Tensor:
+    def _received(self, one: Parameter, each: Sequence[Tensor]) -> Tensor:
         """The sum of the gradients of all ranks, each number as the rank that shards it gets it, in groups over which ZeRO shards."""
         given, layout = self._given, self._layout
         if given.gradients is None:
@@ -111,25 +117,26 @@ class Rounding(Runner):
         change = partial(summed, block=given.block, bits=BITS[given.gradients], node=given.gradient_node)
         size = layout.shard or layout.data
         groups = [each[first : first + size] for first in range(0, layout.data, size)]
-        return torch.stack([self._changed(place, group, change) for group in groups]).sum(0)
+        return torch.stack([self._changed(one, group, change) for group in groups]).sum(0)
 
     def _round_weights(self) -> list[Tensor]:
         """Let the model compute with weights as they are gathered; returns those before."""
-        before, given = [one.value.detach().clone() for one in self._trained], self._given
+        before, given = [one.value.detach().clone() for one in self._weights], self._given
         if given.weights is not None:
             bits = BITS[given.weights]
 
             def change(rows: Sequence[Array]) -> Array:
                 return read_back(rows[0], given.block, bits)
 
-            _put(self._trained, [self._changed(place, [value], change) for place, value in enumerate(before)])
+            _put(self._weights, [self._changed(one, [one.value], change) for one in self._weights])
         return before
 
-    def _changed(self, place: int, values: Sequence[Tensor], change: Change) -> Tensor:
+    def _changed(self, one: Parameter, values: Sequence[Tensor], change: Change) -> Tensor:
         """`change` for every shard of every tensor rank's piece of a parameter, of which ranks have `values`."""
         arrays = [value.detach().reshape(value.shape or (1,)).numpy() for value in values]
-        of_part = partial(by_shard, ranks=self._replicas, change=change)
-        changed = by_tensor_rank(arrays, self._cuts[place], self._layout.tensor, of_part)
+        columns = self._layout.zero == 3 and self._layout.tensor == 1
+        of_part = partial(by_shard, ranks=self._replicas, change=change, columns=columns)
+        changed = by_tensor_rank(arrays, self._cuts[one], self._layout.tensor, of_part)
         return torch.from_numpy(changed).view_as(values[0])
 
 
@@ -158,8 +165,8 @@ class Late(Runner):
 
 
 @torch.no_grad()
-def _put(trained: Sequence[Parameter], values: Sequence[Tensor]) -> None:
-    for one, value in zip(trained, values, strict=True):
+def _put(weights: Sequence[Parameter], values: Sequence[Tensor]) -> None:
+    for one, value in zip(weights, values, strict=True):
         one.value.copy_(value)
 
 

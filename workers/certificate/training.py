@@ -24,18 +24,20 @@ class Training:
     checkpoint: str = ""
 
 
-def trained(train: TrainSpec, name: str, folder: Path, *, reference: bool = False) -> Training:
-    """Train on as many processes as the layout has ranks; call it on the main thread.
+def trained(
+    train: TrainSpec, name: str, folder: Path, *, reference: bool = False, env: Mapping[str, str] | None = None
+) -> Training:
+    """Train on as many processes as the layout has ranks; call it on the main thread. Trainings in one `folder` share their tokens.
 
-    `reference`: in one process that does what the layout does besides training (`reference.py`). Raises RanksFailed, and OSError if no
-    process can be started.
+    `reference`: in one process that does what the layout does besides training (`reference.py`). `env`: variables of the job. Raises
+    RanksFailed, and OSError if no process can be started.
     """
-    spec, out = folder / f"{name}.json", folder / name
+    spec = folder / f"{name}.json"
     spec.write_text(json.dumps({"name": name, "train": train.model_dump(mode="json", by_alias=True)}))
-    arguments = [str(spec), "--device", "cpu", "--json", "--out", str(out)]
+    arguments = [str(spec), "--device", "cpu", "--json", "--out", str(folder)]
     module, ranks = ("workers.certificate.reference", 1) if reference else ("workers.local", train.layout.world_size)
-    events = _events(lines_of_rank_0(module, arguments, ranks))
-    return read(events, str(out / "checkpoints" / name))
+    events = _events(lines_of_rank_0(module, arguments, ranks, env=env))
+    return read(events, str(folder / "checkpoints" / name))
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[str, Numbers]]:

@@ -35,7 +35,8 @@ class DataSource(Protocol):
     """What the factory returns that `data.source` names.
 
     Both methods take the indices and the seeds of the wanted samples, int64 arrays [rows], and return one tensor [rows, …] per name,
-    on the CPU. Row i is a function of indices[i] and seeds[i] alone. A seed differs between the epochs of an index. One call at a time.
+    on the CPU, in memory that later calls leave as it is. Row i is a function of indices[i] and seeds[i] alone. A seed differs between
+    the epochs of an index. One call at a time.
     """
 
     @property
@@ -162,14 +163,22 @@ def _checked(found: Any, rows: int, where: str) -> Fields:
 
 
 def _refuse_changing(samples: OwnSamples) -> None:
-    """Raises `DataError` if the first sample is another one when it is read alone, and again."""
-    row = [0]
-    first, _ = samples.batch(0, range(min(2, samples.global_batch)))
-    again, _ = samples.batch(0, row)
+    """Raises `DataError` if later rows are written over the first ones, or if the first sample is another one when it is read again, alone.
+
+    On CPUs a step does not copy its rows, and those of the next one are read meanwhile.
+    """
+    source, rows = samples.order.source, range(min(2, samples.global_batch))
+    first, _ = samples.batch(0, rows)
+    kept = {name: tensor.clone() for name, tensor in first.items()}
+    samples.batch(1, rows)
     for name, tensor in first.items():
+        if not _are_same(tensor, kept[name]):
+            raise _unusable(f"{source}: {name!r} is in memory that the source fills again; return new tensors")
+    again, _ = samples.batch(0, [0])
+    for name, tensor in kept.items():
         if name not in again or not _are_same(tensor[:1], again[name]):
             raise _unusable(
-                f"{samples.order.source}: {name!r} of sample 0 differs when it is read again, so no run could be repeated"
+                f"{source}: {name!r} of sample 0 differs when it is read again, so no run could be repeated"
             )
 
 

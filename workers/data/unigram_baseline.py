@@ -36,7 +36,7 @@ def cross_entropy(train: NDArray[np.int64], validation: NDArray[np.int64]) -> fl
 def unigram_loss(
     file: TokenFile, train_tokens: int, cache: Path, beat: Callable[[], None] = lambda: None
 ) -> float | None:
-    """The unigram loss of a split after `train_tokens`. It is cached beside the tokens, with the train split's histogram.
+    """The unigram loss of a split after `train_tokens`. It is cached beside the tokens.
 
     None where it is not cached and the cache may only be read: each rank would read the whole corpus, at each start. `beat` is called for
     each block of tokens, and while another process has the lock. Raises `DataError`.
@@ -60,7 +60,7 @@ def _measured(path: Path, file: TokenFile, train_tokens: int, beat: Callable[[],
         ids = file.map()
         train = histogram(ids[:train_tokens], file.vocab, alive)
         loss = cross_entropy(train, histogram(ids[train_tokens:], file.vocab, alive))
-        record = {"sha256": file.sha256, "unigram_loss": loss, "train_counts": train.tolist()}
+        record = {"sha256": file.sha256, "unigram_loss": loss}
         write_whole(path, [json.dumps(record).encode()])
     return loss
 

@@ -47,6 +47,9 @@ class GangSpec:
     gpu: str = ""  # model of all its GPUs, by Ray's label; empty: any one model
     within: Literal["zone", "domain"] | None = None  # all ranks have one value of this label
     image: str = ""  # of all its nodes, by their label; empty: the cluster's own
+    other_images: tuple[
+        str, ...
+    ] = ()  # of the cluster's nodes, also of those that are away, where it needs the cluster's own
     neighbours: tuple[int, ...] = ()  # sizes of groups of consecutive ranks that exchange much, largest first
     elastic_grace_s: float | None = (
         None  # to wait for lost devices before the job continues with fewer; None: it may not

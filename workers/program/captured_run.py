@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -35,15 +35,17 @@ class RanksFailed(Exception):
         return of_ranks[-1] if of_ranks else "it printed nothing"
 
 
-def lines_of_rank_0(module: str, arguments: list[str], ranks: int, gpus: str | None = None) -> Iterator[str]:
+def lines_of_rank_0(
+    module: str, arguments: list[str], ranks: int, gpus: str | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Run `python -P -m shardyard.MODULE` on each rank, and yield what rank 0 has printed; begin it on the main thread.
 
-    `gpus`: of all ranks, as CUDA_VISIBLE_DEVICES; None: they run on CPUs, each on one thread. Raises RanksFailed, and OSError if no
-    process can be started.
+    `gpus`: of all ranks, as CUDA_VISIBLE_DEVICES; None: they run on CPUs, each on one thread. `env`: variables beside those of this
+    process. Raises RanksFailed, and OSError if no process can be started.
     """
     package = __package__.partition(".")[0]
     program = Program("local", (sys.executable, "-P", "-m", f"{package}.{module}", *arguments))
-    env = {**os.environ, **(ON_CPUS if gpus is None else {})}
+    env = {**os.environ, **(ON_CPUS if gpus is None else {}), **(env or {})}
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as errors:
         output = RankOutput(ranks, {"stdout": printed.fileno(), "stderr": errors.fileno()})
         status = run_locally(LocalRun(program, ranks, Path.cwd(), env, gpus, piped=True), output)

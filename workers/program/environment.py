@@ -18,6 +18,8 @@ from .report_socket import SOCKET
 
 #: The folder of `sitecustomize.py`, which Python imports at the start of each process.
 AGENT: Final = Path(__file__).with_name("python_agent")
+_CUDA: Final = "CUDA_VISIBLE_DEVICES"
+_HIP: Final = "HIP_VISIBLE_DEVICES"
 
 
 def of_rank(program: Program, coords: RankAssignment) -> dict[str, str]:
@@ -81,7 +83,7 @@ def environment(
 
     `own`: `of_rank` or `of_node`. `base`: the trainer process's, with what the job adds. `sockets`: where the agents report, by local rank.
     `devices`: the GPUs of all ranks of this node, by local rank; None on CPUs.
-    `python` is this interpreter, unless the job's own PATH has another one.
+    `python` is this interpreter: its folder is put first on a PATH, also the job's own, that lacks it.
     """
     env = {"PYTHONUNBUFFERED": "1"} | dict(base) | dict(own)
     env[SOCKET] = ",".join(sockets)
@@ -90,7 +92,9 @@ def environment(
     if folder not in env.get("PATH", os.defpath).split(os.pathsep):
         env["PATH"] = os.pathsep.join([folder, env.get("PATH", os.defpath)])
     if devices is not None:
-        env["CUDA_VISIBLE_DEVICES"] = devices
+        if _HIP in base and base[_HIP] == base.get(_CUDA):  # Ray has set it, to the rank's own GPU
+            env[_HIP] = devices
+        env[_CUDA] = devices
     return env
 
 

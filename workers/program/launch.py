@@ -169,8 +169,9 @@ def _lead(
         of_others = next(iter(failures.values()), None)
         if not program.per_node or program.ray is not None:
             end_like(process.returncode, of_main or of_others)
-        if of_main and (killed := _KILLED.search(of_main.message)):
-            end_like(-int(killed[1]), None)
+        for one in filter(None, (of_main, *failures.values())):  # torchrun may be below a shell
+            if one.type == "ChildFailedError" and (killed := _KILLED.search(one.message)):
+                end_like(-int(killed[1]), None)
         time.sleep(OTHERS_S)  # an exception of another rank is the cause; the launcher's own only follows from it
         end_like(process.returncode, of_others or of_main)
 

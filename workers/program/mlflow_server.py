@@ -84,8 +84,13 @@ class _Server(ThreadingTCPServer):
         self.artifacts = MlflowArtifacts(self.tracking, uploads)
         self._flushed = time.monotonic()
         self.token = secrets.token_urlsafe(32)
-        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._served: set[Any] = set()  # connections
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether connections end with their answers: idle ones keep at most half of the places, so that new clients find one."""
+        return len(self._served) > MOST_CONNECTIONS // 2
 
     def variables(self, env: Mapping[str, str]) -> dict[str, str]:
         """What the program's environment needs. No proxy can reach this address, so a proxy is not to be asked for it."""
@@ -106,20 +111,21 @@ class _Server(ThreadingTCPServer):
             self._flushed = time.monotonic()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
+        if len(self._served) >= MOST_CONNECTIONS:
             self.shutdown_request(request)  # the client tries again
             return
+        self._served.add(request)
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread could be started
-            self._slots.release()
+            self._served.discard(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._slots.release()
+            self._served.discard(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Broken connections are the client's to report."""
@@ -146,9 +152,10 @@ class _Handler(StreamRequestHandler):
             answer = self._answer(http, request)
         except MlflowError as error:
             status = _STATUS.get(error.code, HTTPStatus.BAD_REQUEST)
-            _send(http, status, _json_of(error), is_last=status == HTTPStatus.UNAUTHORIZED)
+            is_last = status == HTTPStatus.UNAUTHORIZED or self.server.is_crowded
+            _send(http, status, _json_of(error), is_last=is_last)
         else:
-            _send(http, HTTPStatus.OK, answer)
+            _send(http, HTTPStatus.OK, answer, is_last=self.server.is_crowded)
 
     def _answer(self, http: HttpConnection, request: h11.Request) -> Json | Download:
         given = dict(request.headers).get(b"authorization", b"")
@@ -175,10 +182,10 @@ class _Handler(StreamRequestHandler):
                 pass
 
 
-def _send(http: HttpConnection, status: HTTPStatus, answer: Json | Download, *, is_last: bool = False) -> None:
+def _send(http: HttpConnection, status: HTTPStatus, answer: Json | Download, *, is_last: bool) -> None:
     """Raises OSError."""
     if isinstance(answer, Download):
-        http.answer(status, "application/octet-stream", answer.size, answer.content)
+        http.answer(status, "application/octet-stream", answer.size, answer.content, is_last=is_last)
     else:
         content = json.dumps(answer).encode()
         http.answer(status, "application/json", len(content), [content], is_last=is_last)

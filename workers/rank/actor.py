@@ -92,9 +92,11 @@ class Rank(SnapshotService):
     ) -> bool:
         """Send the waiting trainer its run. No effect if it was sent before. Returns whether it is sent, or on its way.
 
+        Raises `Stale` if the run is of an earlier generation: its supervisor has a successor, whose trainer waits here.
         `holder`: the actor that holds replicas of this rank's snapshots; `replicas`: the ranks whose replicas this actor holds.
         `secrets`: the job's, as `Secret.to_json`. None: it has some, which the caller lacks; then the trainer gets no run yet.
         """
+        self.store.refuse_earlier(self.store.rank, coords["generation"])
         self.lease.renew()
         assert self.trainer is not None, "start was called before reserve"
         if self.started == coords["generation"]:

@@ -29,6 +29,7 @@ class SnapshotStore:
         self.own: list[int] = []
         self.guarded: dict[int, list[int]] = {}  # rank → its segments, held here too in case its actor dies
         self.replicas = ReplicaStore()  # of other nodes' snapshots
+        self._writing_out = asyncio.Lock()
 
     def reserve(self, rank: int, generation: int, handle: SnapshotHandle | None) -> None:
         """Provide memory for a rank: the present one, else that which `handle` names on this node, else a new one."""
@@ -58,11 +59,15 @@ class SnapshotStore:
 
     async def write(self, chunk: Chunk) -> bool:
         """Write a part of another rank's snapshot, or of this rank's own; returns whether the sender should continue. Raises `Stale`."""
-        if chunk.generation < self.generation:
-            raise Stale(f"rank {chunk.rank} is of generation {chunk.generation}, this is {self.generation}")
+        self.refuse_earlier(chunk.rank, chunk.generation)
         if chunk.rank == self.rank:
             return await asyncio.to_thread(self.replicas.write_into, chunk, self.own)
         return await asyncio.to_thread(self.replicas.write, chunk)
+
+    def refuse_earlier(self, rank: int, generation: int) -> None:
+        """Raise `Stale` for what is of an earlier generation than this actor."""
+        if generation < self.generation:
+            raise Stale(f"rank {rank} is of generation {generation}, this is {self.generation}")
 
     def replica_steps(self, rank: int) -> list[int]:
         """Steps of which another rank's whole state is in this actor's memory."""
@@ -83,10 +88,14 @@ class SnapshotStore:
         return None if fd is None else read_header(fd)
 
     async def write_out(self, rank: int, step: int, wanted: Sequence[StoredSlice], where: str, name: str) -> File:
-        """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""
+        """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`.
+
+        One file at a time: each is built in memory first, and the node has room for one copy.
+        """
         fd = segment_of(self._held(rank), step)
         assert fd is not None, "write_out was called for a step that snapshot_header does not list"
-        return await asyncio.to_thread(from_snapshot.write, folder_at(where), step, name, fd, wanted)
+        async with self._writing_out:
+            return await asyncio.to_thread(from_snapshot.write, folder_at(where), step, name, fd, wanted)
 
     async def discard(self, where: str, step: int, names: Sequence[str]) -> None:
         """Remove files that were written for the checkpoint of `step`, which is not made."""

@@ -4,6 +4,7 @@ An answer that does not show whether a file exists raises `StorageError`, never 
 """
 
 import contextlib
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,6 +37,8 @@ READ_S: Final = 30
 #: Tries of a request by botocore, which waits longer each time; and, around that, by s3fs, which also reads broken content again.
 TRIES: Final = 2
 READ_TRIES: Final = 2
+#: Metadata of an object that was written in parts: the mark of its upload.
+_UPLOAD: Final = "shardyard-upload"
 
 #: What botocore and aiohttp raise beside `OSError`.
 _FAULTS: Final = (BotoCoreError, aiohttp.ClientError, TimeoutError)
@@ -153,14 +156,19 @@ class Bucket:
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         """Write an object in parts of at least `least` bytes. `put`: of the upload, the size of parts, and the first byte of one."""
-        upload = self.call("create_multipart_upload", Key=key)["UploadId"]
+        mark = {_UPLOAD: secrets.token_hex(16)}
+        upload = self.call("create_multipart_upload", Key=key, Metadata=mark)["UploadId"]
         try:
             size = max(least, -(-nbytes // MOST_PARTS))
             parts = []
             for part in ahead(partial(put, upload, size), range(0, nbytes, size)):
                 parts.append(part)
                 beat()
-            self.call("complete_multipart_upload", Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
+            try:
+                self.call("complete_multipart_upload", Key=key, UploadId=upload, MultipartUpload={"Parts": parts})
+            except FileNotFoundError:  # another process has aborted it, or an answer was lost and the object is there
+                if self.call("head_object", Key=key).get("Metadata") != mark:
+                    raise
         except BaseException:
             with contextlib.suppress(OSError):
                 self.abort(key, upload)

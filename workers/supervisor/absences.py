@@ -29,7 +29,7 @@ class Absences:
         member = gang.members[failure.rank]
         if member.absence is not None:  # the end of a trainer that was killed because it hung
             return True
-        if not (member.trained and gang.budget.is_left):
+        if gang.snapshots_off or not (member.trained and gang.budget.is_left):
             return False
         member.absence = announced(failure, gang.spec.own_clocks - len(gang.absences) - 1)
         gang.emit_incident(member.absence)

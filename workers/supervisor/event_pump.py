@@ -8,7 +8,7 @@ import contextlib
 import signal
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,7 @@ class PumpedEvent:
     failed: bool = False
     failure: Failure | None = None
     beside: bool = False
+    snapshots_off: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class EventPump:
             "log": self._take_log,
             "metrics": self._take_logged,
             "checkpoint": self._take_checkpoint,
+            "incident": partial(_take_incident, self),
             "system": self._take_system,
             "artifacts": self._take_logged,
             "trace": self._take_trace,
@@ -136,6 +138,8 @@ class EventPump:
                     if time.monotonic() >= called + self._pull_s:
                         await _keep_lease(member)
                         called = time.monotonic()
+                    if not self._gate.is_open:
+                        break  # what is not taken in is not acknowledged: the next pull brings it again
                     for event in turn:
                         yield self._handlers.get(event["kind"], self._take_fact)(members, member, event)
                     # The next pull acknowledges these events. If all are steps, their write to the journal may wait for others.
@@ -286,6 +290,12 @@ def _metrics(member: Member, blocks: Sequence[MetricBlock]) -> dict[str, Any]:
     """The event of the metrics that a rank's program has printed."""
     generation = member.reservation.generation if member.reservation else 0
     return to_json(MetricsEvent(rank=member.rank, generation=generation, blocks=tuple(blocks)))
+
+
+def _take_incident(pump: EventPump, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:
+    """The gang goes on. Without snapshots a rank that is lost could not return."""
+    refused = event["data"].get("cause") == "snapshots_off"
+    return replace(pump._take_fact(members, member, event), snapshots_off=refused)
 
 
 def _take_ray_failure(pump: EventPump, members: Sequence[Member], member: Member, event: Event) -> PumpedEvent:

@@ -37,6 +37,7 @@ class Gang:
         self.phase: Phase = state.phase
         self.stopping = state.stopping
         self.generation, self.restore, self.distrusted = state.generation, state.restore, state.distrusted
+        self.snapshots_off = state.snapshots_off
         self.repair = state.repair  # the newest one
         self.failures: list[Failure] = state.failures  # of this generation, without redundant ones
         self.budget = RepairBudget.from_state(spec.max_repairs, state.budget)
@@ -71,6 +72,7 @@ class Gang:
             generation=self.generation,
             restore=self.restore,
             distrusted=self.distrusted,
+            snapshots_off=self.snapshots_off,
             repair=self.repair,
             failures=self.failures,
             budget=self.budget.to_state(),

@@ -1,8 +1,8 @@
 """All that a restarted supervisor needs from its predecessor, beside the events that the dispatcher has not acknowledged.
 
 The journal keeps it as JSON of version `VERSION`. A supervisor reads this version and all earlier ones, which lack fields that have
-defaults; 2 added profiles and commands beside a rank, 3 the profiles that a trainer records. Every change of a field raises it;
-tests/unit/workers/supervisor/test_gang_state.py compares the fields with the committed schema.
+defaults; 2 added profiles and commands beside a rank, 3 the profiles that a trainer records, 4 that there are no snapshots. Every
+change of a field raises it; tests/unit/workers/supervisor/test_gang_state.py compares the fields with the committed schema.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from .policies.repair_budget import BudgetState
 from .policies.straggler import StragglersState
 
 #: Of the journal's format: the fields below, and those of the dataclasses that they hold.
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 class JournalUnreadable(Exception):
@@ -159,6 +159,7 @@ class GangState:
     generation: int = 0
     restore: int | None = None  # the step from whose snapshots this generation started
     distrusted: bool = False  # snapshots in memory are not used for the next restore
+    snapshots_off: bool = False  # this generation's trainers have no memory for snapshots
     repair: Repair | None = None
     failures: list[Failure] = field(default_factory=list)
     budget: BudgetState = field(default_factory=BudgetState)

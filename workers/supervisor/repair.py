@@ -63,6 +63,7 @@ class Generations:
         """
         gang = self.gang
         gang.generation += 1
+        gang.snapshots_off = False
         await gang.journal.settled()  # so that no generation is opened twice
         reservations = await self._reserve()
         if reservations is None:
@@ -155,6 +156,7 @@ class Generations:
         member.stopped = member.stopped or taken.stopped
         member.exited = member.exited or taken.exited
         member.failed = member.failed or taken.failed
+        self.gang.snapshots_off = self.gang.snapshots_off or taken.snapshots_off
         if taken.step is not None:
             member.step, member.trained = taken.step, True
         # `running`: rank 0 has trained a step of this generation, or started its program, which may have no steps.

@@ -128,7 +128,7 @@ def _run(spec: AnySpec, document: Mapping[str, Any], folder: Path, screen: Scree
     """What runs. `folder`: a private one, which is removed afterwards."""
     gpus = gpus_here(spec.device, spec.world_size)
     env = dict(os.environ) | (ON_CPUS if gpus is None else {})
-    given = spec.resources.env | _secrets(spec.secrets)
+    given = variables_of(spec)
     env |= given
     kept = Path(_OUT).absolute() / "artifacts" / spec.name
     if isinstance(spec, JobSpec):
@@ -250,6 +250,11 @@ def gpus_here(device: str, ranks: int) -> str | None:
         raise InvalidParameter(message, field="resources.device", remedy=remedy)
     shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(found)))
     return ",".join(shown.split(",")[:ranks])
+
+
+def variables_of(spec: AnySpec) -> dict[str, str]:
+    """The job's own variables: those of the spec, and its secrets. Raises InvalidParameter."""
+    return spec.resources.env | _secrets(spec.secrets)
 
 
 def _secrets(uses: list[SecretUse]) -> dict[str, str]:

@@ -100,13 +100,13 @@ def _document(spec: str | None, job: str | None, url: str | None) -> tuple[Any, 
 
 
 def _proven(given: JobSpec, steps: int, whole: bool, screen: Screen) -> Certificate:
-    """The signed certificate of a spec. Raises InvalidParameter, InvalidLayout."""
+    """The signed certificate of a spec. Raises InvalidParameter, InvalidLayout, InvalidSpec."""
     if not given.train.undecided:
         check_here(given.train)
     with tempfile.TemporaryDirectory(prefix="shardyard-verify-") as folder:
         from .local_proof import proven
 
-        made = proven(given.name, given.train, steps, whole, Path(folder), screen)
+        made = proven(given, steps, whole, Path(folder), screen)
     try:
         return signed(made, Settings())
     except KeyUnusable as error:

@@ -11,7 +11,7 @@ from shardyard.strategies.layout import ModelFacts
 from shardyard.workers import fitting_changes
 from shardyard.workers.cost_inputs import planned_setting
 from shardyard.workers.elastic_layouts import elastic_layouts
-from shardyard.workers.fitting_changes import Change, applied, few_changes, smallest_change
+from shardyard.workers.fitting_changes import Change, Edit, applied, few_changes, smallest_change
 from shardyard.workers.gpu_models import gpu_named
 from shardyard.workers.spec import TrainSpec, facts_of
 
@@ -78,6 +78,35 @@ def test_a_schedule_that_refuses_the_smallest_micro_batch_is_offered_its_own() -
     change = change_of(train, "H100", GPU_RESERVED_BYTES + 95_000_000)
     assert change is not None and change.fits
     assert change.train.layout.data == 2 and change.train.layout.tensor == 1 and len(change.edits) == 2
+
+
+def between(train: TrainSpec, *edits: Edit) -> int:
+    """Memory of a GPU on which these edits fit, and no single change."""
+    facts = facts_of(train.architecture(256))  # type: ignore[arg-type]
+    together = verdict_on(applied(train, edits), "H100").needed
+    single = [one.train for one in few_changes(train, facts) if len(one.edits) == 1]
+    least = min(verdict_on(one, "H100").needed for one in single)
+    assert together < least
+    return (together + least) // 2
+
+
+FRUGAL: tuple[Edit, ...] = (("recompute", "full"), ("layout.micro_batch", 2), ("layout.zero", 2))
+
+
+def test_a_grid_that_refuses_the_smallest_micro_batch_is_offered_its_own() -> None:
+    """Its two rows do not divide a micro-batch of one sequence."""
+    train = small(layout={"data": 2, "tensor": {"mode": "2d", "shape": [2, 2]}})
+    change = change_of(train, "H100", between(train, *FRUGAL), most=8)
+    assert change is not None and change.fits and len(change.edits) > 1
+    assert change.train.check().micro_batch % 2 == 0 and change.train.layout.tensor_shape == train.layout.tensor_shape
+
+
+def test_fp8_is_offered_no_micro_batch_that_its_kernels_refuse() -> None:
+    """They multiply multiples of 16 tokens, and a sequence has 8 less than such a number."""
+    train = small(layout={"data": 2}, precision="fp8", data={"seq_len": 1000})
+    change = change_of(train, "H100", between(train, *FRUGAL), most=2)
+    assert change is not None and change.fits and len(change.edits) > 1
+    assert change.train.check().micro_batch % 2 == 0
 
 
 def test_no_more_ranks_are_tried_than_there_are_and_only_so_many_candidates(monkeypatch: pytest.MonkeyPatch) -> None:

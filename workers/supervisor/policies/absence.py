@@ -5,7 +5,7 @@ it no more. The rank returns at the next meeting of the others, which is a new g
 the state: their end ends the generation.
 
 A rank that has not trained a step of this generation may be missing from groups that are still to be formed. So its end ends the
-generation, too, and so does one for which no repair is left, because it could not return.
+generation, too, and so does one for which no repair is left, or there are no snapshots, because it could not return.
 """
 
 from dataclasses import replace

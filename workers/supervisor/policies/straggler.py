@@ -12,8 +12,9 @@ Memory is for the last `steps` steps of each rank. A step's work grows with the 
 
 import math
 import statistics
+from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -150,8 +151,9 @@ class Stragglers:
             return []
         self._remember(own)
         found: list[Finding] = []
-        for members in _parts(ranks, own).values():
-            usual = self._usual(members, own)
+        parts = _parts(ranks, own).values()
+        usual = self._usual(parts, own)
+        for members in parts:
             for rank in members:
                 limit_s = self._limit(*usual[rank])
                 late = own[rank] > limit_s and own[rank] - usual[rank][0] > WORTH * step_s
@@ -168,22 +170,25 @@ class Stragglers:
                     track.usual_s = statistics.median(track.past)
                     track.past.clear()
 
-    def _usual(self, members: Sequence[int], own: dict[int, float]) -> dict[int, tuple[float, float]]:
+    def _usual(self, parts: Collection[Sequence[int]], own: dict[int, float]) -> dict[int, tuple[float, float]]:
         """Rank → its usual time, and the spread above it that is normal."""
-        if len(members) == 1:
-            return {rank: (self._own_past(rank, own), 0.0) for rank in members}
-        if len(members) >= MANY:
-            same = middle([own[rank] for rank in members])
-            return dict.fromkeys(members, same)
-        return {rank: middle([own[other] for other in members if other != rank]) for rank in members}
+        found = self._own_pasts([members[0] for members in parts if len(members) == 1], own)
+        for members in parts:
+            if len(members) >= MANY:
+                found |= dict.fromkeys(members, middle([own[rank] for rank in members]))
+            elif len(members) > 1:
+                found |= {rank: middle([own[other] for other in members if other != rank]) for rank in members}
+        return found
 
-    def _own_past(self, rank: int, own: dict[int, float]) -> float:
-        """The rank's usual time, longer where all others have become slower too; infinite as long as it has no past."""
-        mine = self._tracks[rank].usual_s
-        if mine is None:
-            return math.inf
-        others = [(own[o], self._tracks[o].usual_s) for o in own if o != rank]
-        return mine * max(1.0, statistics.median(now / before if before else 1.0 for now, before in others))
+    def _own_pasts(self, alone: Sequence[int], own: dict[int, float]) -> dict[int, tuple[float, float]]:
+        """As `_usual` for ranks without peers: longer where all others have become slower too; infinite as long as there is no past."""
+        if not alone:
+            return {}
+        past = {rank: self._tracks[rank].usual_s for rank in own}
+        slower = {rank: now / before if (before := past[rank]) else 1.0 for rank, now in own.items()}
+        in_order = sorted(slower.values())
+        others = {rank: max(1.0, median_without(slower[rank], in_order)) for rank in alone}
+        return {rank: (math.inf if (mine := past[rank]) is None else mine * others[rank], 0.0) for rank in alone}
 
     def _limit(self, usual_s: float, spread: float) -> float:
         """The longest time that is not late."""
@@ -214,6 +219,13 @@ def _parts(ranks: Ranks, own: dict[int, float]) -> dict[int, list[int]]:
     for rank in sorted(own):
         parts[int(ranks[rank].get("part") or 0)].append(rank)
     return parts
+
+
+def median_without(one: float, in_order: Sequence[float]) -> float:
+    """The median of sorted numbers without one of them."""
+    place, (half, odd) = bisect_left(in_order, one), divmod(len(in_order) - 1, 2)
+    low, high = (in_order[number + (number >= place)] for number in (half - 1 + odd, half))
+    return low if odd else (low + high) / 2
 
 
 def middle(seconds: Sequence[float]) -> tuple[float, float]:

@@ -49,13 +49,14 @@ class Place:
 
 @dataclass(frozen=True)
 class NodeRoom:
-    """A node on which a gang may be placed. `bundles`: the tensor groups for which it has room."""
+    """A node on which a gang may be placed. `bundles`: the tensor groups for which it has room, `rest`: the ranks beside those."""
 
     id: str
     bundles: int
     model: str = ""
     place: Place = field(default_factory=Place)
     image: str = ""
+    rest: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class _Pile:
     nodes: Sequence[NodeRoom]
     room: int
 
+    def fits(self, spec: GangSpec, count: int) -> bool:
+        """Whether it has room for `count` tensor groups and beside them for the spares, each on any of its nodes."""
+        rest = sum(node.rest for node in self.nodes)
+        return self.room >= count and (self.room - count) * spec.tensor + rest >= spec.spares
+
 
 def natural(name: str) -> Natural:
     """A key that sorts `rack-2` before `rack-10`."""
@@ -91,8 +97,8 @@ def choose(nodes: Sequence[NodeRoom], spec: GangSpec) -> list[Part] | None:
         nodes = [node for node in nodes if getattr(node.place, label)]
     found = []
     for model in _piles(nodes, lambda node: _model(node, spec)):
-        if model.room >= count and (not _asked(spec) or model.name.casefold() == spec.gpu.casefold()):
-            parts = _Filler(units, spec.within, model.name).fill(model.nodes, count, tuple(LABELS))
+        if model.fits(spec, count) and (not _asked(spec) or model.name.casefold() == spec.gpu.casefold()):
+            parts = _Filler(units, spec, model.name).fill(model.nodes, count, tuple(LABELS))
             found += [] if parts is None else [(_zones(parts), len(parts), model.room, natural(model.name), parts)]
     return min(found, key=lambda one: one[:4])[4] if found else None
 
@@ -123,7 +129,7 @@ class _Filler:
     """Fills nodes of one model. `units`: sizes of groups of neighbouring bundles that should not be cut, the largest first."""
 
     units: Sequence[int]
-    within: str | None
+    spec: GangSpec
     model: str
 
     def fill(self, nodes: Sequence[NodeRoom], count: int, levels: tuple[Level, ...]) -> list[Part] | None:
@@ -132,11 +138,12 @@ class _Filler:
             return [Part(count, self.model, nodes[0].place)]
         level, *inner = levels
         piles = _piles(nodes, lambda node: str(getattr(node.place, level)))
-        whole = [(pile, self.fill(pile.nodes, count, tuple(inner))) for pile in piles if pile.room >= count]
+        able = [one for one in piles if one.room >= count and (level != self.spec.within or one.fits(self.spec, count))]
+        whole = [(pile, self.fill(pile.nodes, count, tuple(inner))) for pile in able]
         fits = [(len(parts), pile.room, place, parts) for place, (pile, parts) in enumerate(whole) if parts is not None]
         if fits:
             return min(fits, key=lambda one: one[:3])[3]
-        if self.within in (level, *inner):
+        if self.spec.within in (level, *inner):
             return None
         parts = []
         for pile, share in self._shares(piles, count):
@@ -189,10 +196,10 @@ def selectors(parts: Sequence[Part] | None, nodes: Sequence[NodeRoom], spec: Gan
 
 
 def _image_selector(nodes: Sequence[NodeRoom], spec: GangSpec) -> dict[str, str]:
-    """Keeps the gang on nodes of its image, also when Ray moves a bundle after a node's death."""
+    """Keeps the gang on nodes of its image, also when Ray moves a bundle after a node's death, perhaps to nodes that are away now."""
     if spec.image:
         return {IMAGE_LABEL: spec.image}
-    others = sorted({node.image for node in nodes} - {""})
+    others = sorted({node.image for node in nodes}.union(spec.other_images) - {""})
     return {IMAGE_LABEL: none_of(others)} if others else {}
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ...messages.gang_spec import GangSpec
 from ...rank.actor import Rank
-from ..policies.topology import IMAGE_LABEL, MODEL_LABEL, Place, by_place, none_of
+from ..policies.topology import IMAGE_LABEL, LABELS, MODEL_LABEL, Place, by_place, none_of
 
 NAMESPACE: Final = "shardyard"
 
@@ -50,15 +50,21 @@ def reserve(spec: GangSpec, where: Sequence[Mapping[str, str]] = ()) -> Any:
     """A new placement group of the gang. `where`: a label selector for each tensor group; none: they may be on any node."""
     from ray.util.placement_group import placement_group
 
-    bundles = placement(spec)
+    wanted = label_selectors(spec, where)
+    chosen = wanted if any(wanted) else None
+    return placement_group(placement(spec), "PACK", name=spec.name, lifetime="detached", bundle_label_selector=chosen)
+
+
+def label_selectors(spec: GangSpec, where: Sequence[Mapping[str, str]] = ()) -> list[dict[str, str]]:
+    """Ray's label selector of each bundle; `where`: those of the tensor groups.
+
+    Spares need the ranks' image and model of GPU, and the zone or domain that these must not leave, but no place near them.
+    """
     selectors = [dict(one) for one in where] or [{} for _ in range(spec.world_size // spec.tensor)]
-    # Spares need the same image and model of GPU, but no place near the ranks.
-    same = {label: value for label, value in selectors[0].items() if label in (IMAGE_LABEL, MODEL_LABEL)}
+    together = [LABELS["zone"], LABELS[spec.within]] if spec.within else []
+    same = {key: value for key, value in selectors[0].items() if key in (IMAGE_LABEL, MODEL_LABEL, *together)}
     selectors += [dict(same) for _ in range(spec.spares)]
-    if spec.avoided:
-        selectors = [selector | elsewhere(spec.avoided) for selector in selectors]
-    chosen = selectors if any(selectors) else None
-    return placement_group(bundles, "PACK", name=spec.name, lifetime="detached", bundle_label_selector=chosen)
+    return [selector | elsewhere(spec.avoided) for selector in selectors] if spec.avoided else selectors
 
 
 def elsewhere(nodes: Sequence[str]) -> dict[str, str]:

@@ -44,7 +44,8 @@ def chosen(spec: GangSpec, nodes: Iterable[Row], groups: Iterable[Row]) -> Choic
     parts = choose(free, spec) or choose(whole, spec)
     if parts is None and spec.within is not None:
         return Choice(possible=False)
-    return Choice(selectors(parts, [node for node in whole if node.bundles], spec))
+    able = [node for node in whole if node.bundles or (spec.spares and node.rest)]
+    return Choice(selectors(parts, able, spec))
 
 
 def used_by_others(groups: Iterable[Row], gang: str) -> dict[str, Counter[str]]:
@@ -58,13 +59,13 @@ def used_by_others(groups: Iterable[Row], gang: str) -> dict[str, Counter[str]]:
 
 
 def room(node: Row, spec: GangSpec, used: Mapping[str, float]) -> NodeRoom:
-    """A node's room for the tensor groups of a gang, beside what is `used`."""
+    """A node's room for the tensor groups and spares of a gang, beside what is `used`."""
     total = node["Resources"]
     ranks = min(
         int(max(0.0, total.get(name, 0) - used.get(name, 0) + 1e-6) / share) for name, share in spec.resources.items()
     )
-    bundles = ranks // spec.tensor
-    return NodeRoom(str(node["NodeID"]), bundles, _model(node), place_of(node), image_of(node))
+    bundles, rest = divmod(ranks, spec.tensor)
+    return NodeRoom(str(node["NodeID"]), bundles, _model(node), place_of(node), image_of(node), rest)
 
 
 def place_of(node: Row) -> Place:

@@ -7960,6 +7960,8 @@ export interface components {
             /** Errors */
             readonly errors?: readonly components["schemas"]["FieldError"][];
         };
+        /** @description Ends the stream: the job has ended, and all of its events were sent. Without it the stream has broken off. */
+        readonly EndEvent: Record<string, never>;
         /**
          * StateEvent
          * @description The job enters a state. The last event of a gang is a final state.
@@ -9125,6 +9127,7 @@ export interface components {
             readonly summary: components["schemas"]["SummaryEvent"];
             readonly reshard: components["schemas"]["ReshardEvent"];
             readonly cordon: components["schemas"]["CordonEvent"];
+            readonly end: components["schemas"]["EndEvent"];
         };
     };
     responses: never;
@@ -11446,7 +11449,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description By the field `event` one of `artifacts`, `checkpoint`, `cordon`, `eval`, `exec`, `export`, `fault`, `files`, `incident`, `log`, `metrics`, `plan`, `preflight`, `probe`, `profile`, `rank_metrics`, `repair`, `reshard`, `state`, `step`, `summary`, `system`, `trace_finished`. */
+            /** @description By the field `event` one of `artifacts`, `checkpoint`, `cordon`, `end`, `eval`, `exec`, `export`, `fault`, `files`, `incident`, `log`, `metrics`, `plan`, `preflight`, `probe`, `profile`, `rank_metrics`, `repair`, `reshard`, `state`, `step`, `summary`, `system`, `trace_finished`. The stream of a job that has ended finishes with `end`, whose data is `{}`. */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -11457,7 +11460,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PreflightEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["FilesEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ExecEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PreflightEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["FilesEvent"] | components["schemas"]["LogLine"] | components["schemas"]["MetricsEvent"] | components["schemas"]["SystemEvent"] | components["schemas"]["ArtifactsEvent"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ExecEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"] | components["schemas"]["EndEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */

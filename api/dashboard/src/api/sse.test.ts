@@ -166,6 +166,22 @@ test("a server that is not ready is retried", async () => {
   expect(frames).toHaveLength(1);
 });
 
+test("a connection that sent only heartbeats is resumed as soon as one that sent events", async () => {
+  const beat: http.RequestListener = (_, response) => {
+    start(response);
+    response.write(": heartbeat\n\n", () => response.destroy());
+  };
+  const url = await serve(beat, beat, beat, (_, response) => {
+    start(response);
+    response.end(END);
+  });
+  const begins = vi.spyOn(globalThis, "setTimeout");
+  closing.push(() => { begins.mockRestore(); });
+  const { done } = listen(url);
+  await done;
+  expect(begins.mock.calls.map(([, ms]) => ms).filter((ms) => [5, 10, 20].includes(ms ?? 0))).toEqual([5, 5, 5]);
+});
+
 test("a refusal is raised and not retried", async () => {
   const body = JSON.stringify({ title: "No such job", status: 404, code: "job_not_found", detail: "There is no job x." });
   const url = await serve((_, response) => response.writeHead(404).end(body));

@@ -81,14 +81,16 @@ export async function follow(url: string, following: Following): Promise<void> {
   onConnection("connecting");
   while (!stopped()) {
     try {
-      for await (const frame of frames(url, last, signal, silence, () => { onConnection("live"); })) {
+      for await (const arrived of frames(url, last, signal, silence, () => { onConnection("live"); })) {
         delay = firstDelay;
-        if (frame.id) last = frame.id;
-        if (frame.event === "end") {
-          onConnection("ended");
-          return;
+        for (const frame of arrived) {
+          if (frame.id) last = frame.id;
+          if (frame.event === "end") {
+            onConnection("ended");
+            return;
+          }
+          onFrame(frame);
         }
-        onFrame(frame);
       }
     } catch (error) {
       if (stopped()) return;
@@ -107,14 +109,14 @@ class Refused extends Error {
   }
 }
 
-/** The events of one connection; raises when it breaks or falls silent. */
+/** The events that each chunk of one connection completes, if any; raises when it breaks or falls silent. */
 async function* frames(
   url: string,
   after: string | null,
   signal: AbortSignal,
   silence: number,
   onOpen: () => void,
-): AsyncGenerator<Frame> {
+): AsyncGenerator<Frame[]> {
   const watch = new Watchdog(silence);
   try {
     const response = await fetch(url, {
@@ -130,7 +132,7 @@ async function* frames(
     const decoder = new TextDecoder();
     for await (const chunk of chunks(response.body)) {
       watch.reset();
-      yield* reader.feed(decoder.decode(chunk, { stream: true }));
+      yield reader.feed(decoder.decode(chunk, { stream: true }));
     }
   } finally {
     watch.stop();

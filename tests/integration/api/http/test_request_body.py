@@ -74,6 +74,15 @@ async def test_a_body_that_is_no_document(
     assert await stored(api) == []
 
 
+async def test_a_doubled_key_that_is_no_text_is_refused(api: httpx2.AsyncClient) -> None:
+    """Half of a surrogate pair is in no answer, whose text is UTF-8."""
+    answer = await api.post(
+        "/v1/jobs", content=rb'{"\ud800": 1, "\ud800": 2}', headers={"Content-Type": "application/json"}
+    )
+    [error] = problem(answer, 400, "invalid_syntax")["errors"]
+    assert (error["field"], error["message"]) == (None, r"The key '\ud800' occurs twice in one object.")
+
+
 async def test_a_compressed_body_is_refused(api: httpx2.AsyncClient) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     problem(await api.post("/v1/jobs", content=b"\x1f\x8b", headers=headers), 415, "unsupported_media_type")

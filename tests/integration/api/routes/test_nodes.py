@@ -53,6 +53,7 @@ def test_a_request_that_is_repeated_makes_no_second_cordon(client: Client) -> No
         ("%00", {}, "node_not_found", None),
         ("n1", {"seconds": 0}, "invalid_request", "seconds"),
         ("n1", {"seconds": 1e12}, "invalid_request", "seconds"),
+        ("n1", {"seconds": "nan"}, "invalid_request", "seconds"),
         ("n1", {"message": "\x1b[2J"}, "invalid_request", "message"),
     ],
 )

@@ -267,6 +267,30 @@ async def test_waiting_is_reported_once_and_not_at_every_look(store: Store, sett
     assert (now.reason, now.message, Cursor.parse(now.cursor).event) == ("cluster_unreachable", "The head is away.", 2)
 
 
+async def test_numbers_of_an_explanation_that_change_are_no_events(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    """On a Ray that others use, too, the free devices change each second, for days; a job's states are kept as long as the job."""
+    job = await submit(ranks=4, device="cpu")
+
+    async def explained(unreachable: str | None = None, **used: float) -> tuple[str | None, str | None, int]:
+        await _has(store, gpu=0.0, **used)
+        await admit(store, settings, "a", unreachable)
+        now = await jobs.get_job(store, job.id)
+        return now.reason, now.message, Cursor.parse(now.cursor).event
+
+    free = "Needs 4 ranks, {} of 8 CPU ranks are free; waiting for {} more.".format
+    assert await explained(cpu_used=1.5) == ("waiting_for_devices", free(2, 2), 2)
+    assert await explained(cpu_used=1.75) == ("waiting_for_devices", free(1, 3), 2)
+    assert await explained(cpu_used=2.0) == ("waiting_for_devices", free(0, 4), 2)
+    assert await explained("The head is away.") == ("cluster_unreachable", "The head is away.", 3)
+    assert await explained("No route to the head.") == ("cluster_unreachable", "No route to the head.", 4)
+    assert await explained(cpu_used=2.0) == ("waiting_for_devices", free(0, 4), 5)
+    tail = await live_tail.tail(store, job.id, Cursor())
+    reasons = ["waiting_for_devices", "cluster_unreachable", "cluster_unreachable", "waiting_for_devices"]
+    assert [item.data["reason"] for item in tail.items][1:] == reasons
+
+
 async def test_a_dispatcher_that_does_not_reach_the_cluster_leaves_the_explanations_to_one_that_does(
     store: Store, settings: Settings, submit: Submit
 ) -> None:

@@ -22,7 +22,7 @@ from shardyard.service.jobs.transitions import Cause
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job, Summary
-from shardyard.service.settings import Settings
+from shardyard.service.settings import NodeGroup, Settings
 from shardyard.service.states import FINAL, State
 from shardyard.service.store import checkpoints, leases
 from shardyard.service.store.engine import Store
@@ -157,6 +157,17 @@ async def test_a_gang_learns_which_nodes_are_cordoned(
         await nodes.uncordon(store, settings, "node-1", "tester")
         assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
     assert [spec.avoided for spec in cluster.specs] == [("node-1",), ()]
+
+
+@POSTGRESQL_IN_FULL
+async def test_a_gang_learns_which_images_nodes_have_that_are_away(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    groups = (NodeGroup(nodes=1, cpus=8, gpus=0), NodeGroup(nodes=1, cpus=8, gpus=8, image="nemo"))
+    settings = settings.model_copy(update={"capacity": groups})
+    async with dispatching(store, settings, cluster):
+        assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
+    assert [spec.other_images for spec in cluster.specs] == [("nemo",)]
 
 
 @pytest.mark.parametrize(("ends", "state"), [(submitting.cancel, State.CANCELLED), (pause, State.PAUSED)])

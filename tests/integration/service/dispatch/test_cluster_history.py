@@ -208,6 +208,32 @@ async def test_what_ran_on_a_node_and_when(store: Store, settings: Settings, pla
     assert (second.outcome, second.device_s) == ("succeeded", pytest.approx(300.0, abs=0.2))
 
 
+async def test_on_a_node_nothing_ran_longer_than_its_attempt(
+    store: Store, settings: Settings, placed: tuple[Job, Lease]
+) -> None:
+    """After a night with the machine off, the next look finds the gang gone; a gang that is still being removed ends with its attempt."""
+    job, _ = placed
+    now = time.time()
+    gangs = [share(job.id, cpu=0.5, attempt=number) for number in (1, 2)]
+    await seen(store, [node("n1", gangs=gangs)], now - 40_000)
+    async with store.write() as tx:
+        same = {"job_id": job.id, "gang": "g", "device": "cpu", "nodes": [], "devices": None}
+        await attempts.insert(tx, {**same, "number": 2, "started_at": now - 40_000})
+        await attempts.end(tx, job.id, 1, "gang_lost", now - 36_000)
+        await attempts.end(tx, job.id, 2, "gang_lost", now - 1000)
+    await seen(store, [node("n1")], now - 10)
+    pages = [await cluster.past_attempts(store, settings, DAY, node="n1", limit=1)]
+    pages.append(await cluster.past_attempts(store, settings, DAY, node="n1", limit=1, after=pages[0].next))
+    assert pages[1].next is None
+    second, first = (page.items[0] for page in pages)
+    assert (first.attempt, first.device_s) == (1, pytest.approx(2 * 4000.0, abs=0.2))
+    assert first.until.timestamp() == pytest.approx(now - 36_000, abs=0.1)
+    assert (second.attempt, second.device_s) == (2, pytest.approx(2 * 39_000.0, abs=0.2))
+    assert second.until.timestamp() == pytest.approx(now - 1000, abs=0.1)
+    late = (await cluster.past_attempts(store, settings, HOUR, node="n1")).items
+    assert [one.attempt for one in late] == [2]
+
+
 async def test_of_a_share_that_grows_the_larger_one_is_kept(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:

@@ -1,11 +1,13 @@
 """The dispatcher over real databases and a cluster without Ray: it reads in one transaction and starts jobs in order."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 from sqlalchemy import event
 from sqlalchemy.engine import RowMapping
 
@@ -166,6 +168,39 @@ async def test_a_submit_wakes_the_dispatcher(store: Store, settings: Settings, c
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("request_", ["pull", "nodes"])
+@pytest.mark.parametrize("answers", [True, False], ids=["an answer", "an error"])
+async def test_it_ends_though_a_request_loses_its_cancellation(
+    store: Store,
+    settings: Settings,
+    cluster: InProcessCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    request_: str,
+    answers: bool,
+) -> None:
+    """As a library may that is cancelled when its answer has just come, or that breaks its connection."""
+    works, asked, cluster.script = getattr(cluster, request_), asyncio.Event(), run_until_stopped
+
+    async def loses(*arguments: Any) -> Any:
+        found = await works(*arguments)
+        if running.is_set():
+            asked.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+            if not answers:
+                raise ClusterError("the connection is closed")
+        return found
+
+    running = asyncio.Event()
+    monkeypatch.setattr(cluster, request_, loses)
+    task = asyncio.create_task(Dispatcher(store, settings, cluster).run())
+    await until(store, await submit(store, settings), reached(State.RUNNING))
+    running.set()
+    await asyncio.wait_for(asked.wait(), PATIENCE_S)
+    task.cancel()
+    assert await asyncio.wait({task}, timeout=PATIENCE_S) == ({task}, set())
 
 
 async def test_a_gang_that_cannot_be_removed_keeps_no_other_one(

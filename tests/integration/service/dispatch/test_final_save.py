@@ -54,6 +54,16 @@ async def test_a_job_whose_saves_take_long_has_more_time(store: Store, settings:
     assert await final_save.patience_s(store, short, job.id) == 1200.0
 
 
+async def test_a_report_of_a_restored_checkpoint_does_not_shorten_the_wait(
+    store: Store, settings: Settings, placed: Placed
+) -> None:
+    """Of a save whose own report was lost nothing is known but that it is there."""
+    job, short = placed[0], settings.model_copy(update={"reshard_s": 10.0})
+    await report(store, placed, *RUNNING, ("checkpoint", checkpoint(1, 300.0)), ("checkpoint", checkpoint(2, 400.0)))
+    await report(store, placed, ("checkpoint", checkpoint(3, 0.0)))
+    assert await final_save.patience_s(store, short, job.id) == 1200.0
+
+
 async def test_steps_that_are_lost_are_reported_and_saved_ones_are_not(store: Store, placed: Placed) -> None:
     job, lease = placed
     await final_save.report_cut_off(store, lease, 600.0)

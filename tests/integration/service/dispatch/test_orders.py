@@ -162,6 +162,32 @@ async def test_an_order_that_an_earlier_versions_gang_does_not_know_is_settled(
     assert faults == [(hit.id, False, "me")]
 
 
+async def test_faults_that_the_dispatcher_may_not_inject_are_refused_at_once(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """A fault that were to wait for another dispatcher might hit the job weeks later."""
+    cluster.script = run_until_stopped
+    allowed = settings.model_copy(update={"fault_injection": True})
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        fault = FaultRequest(kind="kill-rank", rank=0)
+        asked = [await fault_injection.create(store, allowed, job.id, fault, None, "me") for _ in range(2)]
+        async with asyncio.timeout(PATIENCE_S):
+            while len(await reported_faults(store, job)) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        gang = cluster.living[f"shardyard-{job.id}-1"]
+    async with dispatching(store, allowed, cluster):
+        seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > seen + 5)
+        await submitting.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    assert not gang.delivered
+    faults = [item.data for item in await job_history(store, job) if item.kind == "fault"]
+    off = "SHARDYARD_FAULT_INJECTION is off for the job's dispatcher"
+    assert [(data["id"], data["done"], data["message"]) for data in faults] == [(one.id, False, off) for one in asked]
+
+
 async def test_a_fault_that_no_dispatcher_may_carry_is_missed(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
@@ -30,6 +30,7 @@ from shardyard.workers.storage import s3_bucket, s3_folder
 from shardyard.workers.storage.errors import StorageUnreachable
 from shardyard.workers.storage.local_folder import LocalFolder
 
+T = TypeVar("T")
 Archive = tuple[CodeManifest, Callable[[int], bytes]]
 
 
@@ -144,6 +145,30 @@ async def test_an_archive_with_a_hostile_file_never_becomes_complete(
     assert stored(settings) == []
     with pytest.raises(CodeNotFound):
         await code_archives.get(store, begun.id)
+
+
+@POSTGRESQL_IN_FULL
+async def test_an_archive_that_is_discarded_while_it_is_begun(store: Store, settings: Settings) -> None:
+    """Another client's upload of the same content ends meanwhile, and is refused: the upload begins again, with all parts."""
+    manifest, part = archive(name="../outside")
+    begun = await code_archives.begin(store, CodeStorage(settings), manifest, "another user")
+    for number in (0, 1):
+        await code_archives.put_part(store, CodeStorage(settings), begun.id, number, part(number))
+    others = [2]
+
+    class Slow(CodeStorage):
+        """The other client's last part arrives before the first look at the files."""
+
+        async def do(self, work: Callable[[], T]) -> T:
+            while others:
+                number = others.pop()
+                with pytest.raises(InvalidCode, match="not a path inside"):
+                    await code_archives.put_part(store, CodeStorage(settings), begun.id, number, part(number))
+            return await super().do(work)
+
+    again = await code_archives.begin(store, Slow(settings), manifest, "tester")
+    assert others == []
+    assert (again.id, again.actor, again.missing) == (begun.id, "tester", [0, 1, 2])
 
 
 async def test_a_part_that_has_grown_in_storage_is_not_read(

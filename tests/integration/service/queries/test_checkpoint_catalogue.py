@@ -46,6 +46,15 @@ def skipped(step: int) -> tuple[str, dict[str, Any]]:
     return "incident", {"cause": "checkpoint_corrupt", "rank": None, "message": "is corrupt", "step": step}
 
 
+async def placed_program(store: Store, settings: Settings) -> tuple[Job, Lease]:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    spec = CommandSpec.model_validate({"name": "mine", "command": "true"})
+    job, _ = await submitting.submit(store, settings, spec, None, "", "tester")
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    return job, lease
+
+
 async def states(store: Store, job: Job) -> dict[int, str]:
     return {one.step: one.state for one in (await checkpoints(store, job.id)).items}
 
@@ -215,17 +224,37 @@ async def test_saves_of_a_program_that_are_reported_late_remove_no_later_one(
     order: tuple[int, ...], at_once: bool, store: Store, settings: Settings
 ) -> None:
     """Ranks take turns to complete a checkpoint, and their clocks need not agree. Two are kept."""
-    async with store.write() as tx:
-        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
-    spec = CommandSpec.model_validate({"name": "mine", "command": "true"})
-    job, _ = await submitting.submit(store, settings, spec, None, "", "tester")
-    (lease,) = (await admit(store, settings, "a", None)).leases
+    job, lease = await placed_program(store, settings)
     batch = event_batch(*(saved("/c", step, step - 1, step) for step in order))
     for part in [batch] if at_once else [[event] for event in batch]:
         await ingest(store, lease, 1, part)
     found = await states(store, job)
     assert (found[12], found[13], found[11]) == ("present", "present", "deleted")
     assert await newest(store, job) == below("/c", "step-00000013")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_saves_of_a_second_trainer_with_smaller_steps_are_not_late(
+    at_once: bool, store: Store, settings: Settings
+) -> None:
+    """Two trainers of one Ray driver: retention spares the newest of the other one, and removes its older ones."""
+    job, lease = await placed_program(store, settings)
+    batch = event_batch(
+        saved("/c", 100, 100), saved("/c", 200, 100, 200), saved("/c", 300, 200, 300), saved("/c", 50, 50, 300)
+    )
+    for part in [batch] if at_once else [[event] for event in batch]:
+        await ingest(store, lease, 1, part)
+    assert await states(store, job) == {50: "present", 300: "present", 200: "deleted", 100: "deleted"}
+    assert await newest(store, job) == below("/c", "step-00000300")
+
+
+async def test_a_save_after_a_corrupt_one_was_skipped_is_not_late(store: Store, settings: Settings) -> None:
+    """It removed the corrupt one, which has the highest step."""
+    job, lease = await placed_program(store, settings)
+    batch = event_batch(saved("/c", 20, 20), saved("/c", 30, 20, 30), skipped(30), saved("/c", 25, 20, 25))
+    await ingest(store, lease, 1, batch)
+    assert await states(store, job) == {25: "present", 30: "deleted", 20: "present"}
+    assert await newest(store, job) == below("/c", "step-00000025")
 
 
 async def test_saves_of_a_training_are_in_the_order_of_their_events(

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -129,6 +130,25 @@ async def test_of_many_validations_the_extremes_stay(store: Store, submit: Submi
     assert 200 < len(found) <= 400
     assert found.items() <= losses.items()
     assert {(3330, 0.5), (7770, 9.0), (10_000, 3.0)} <= {*found.items()}
+
+
+@pytest.mark.parametrize(("counting", "read"), [(300, 300), (400, 400), (1200, 400)])
+async def test_validations_of_an_attempt_that_was_replaced_thin_out_no_others(
+    store: Store, submit: Submit, counting: int, read: int
+) -> None:
+    """Places of the replaced ones were spread over with the others, and then left out."""
+    job = await submit()
+    said = [(10 * n, 9.0) for n in range(1, 1001)] + [(10 * n, 2.0) for n in range(1, counting + 1)]
+    async with store.write() as tx:
+        rows = [{"kind": "eval", "data": {"step": number, "loss": loss}} for number, loss in said]
+        await events.append(tx, job.id, [{"attempt": 1, "ts": 0.0, "actor": "", **row} for row in rows])
+        await tx.execute(update(jobs).where(jobs.c.id == job.id).values(step=10 * counting))
+    found = (await curves.curves(store, job.id, ["loss"])).evals
+    assert {one.loss for one in found} == {2.0}
+    numbers = [one.step for one in found]
+    assert (numbers[0], numbers[-1]) == (10, 10 * counting) and read / 2 < len(numbers) <= read
+    apart = 10 * -(-counting // (read - 2)) if counting > read else 10
+    assert max(then - one for one, then in pairwise(numbers)) <= apart
 
 
 @pytest.mark.full

@@ -112,6 +112,25 @@ async def test_a_whole_range_has_all_of_its_validations(store: Store, submit: Su
     assert [(one.step, one.loss) for one in late.evals] == [(step, 2.0) for step in range(2902, 3001, 2)]
 
 
+async def test_a_thinned_range_loses_no_validation_to_an_attempt_that_was_replaced(
+    store: Store, submit: Submit
+) -> None:
+    """The limit was compared with all that were ever made, and what was then left out of them was not counted again."""
+    job = await submit()
+    await _fill(store, job.id, dict.fromkeys(range(1, 3001), 1.0))
+    await _validate(store, job.id, range(10, 10_001, 10), 9.0)
+    await _validate(store, job.id, range(10, 3001, 10), 2.0)  # of an attempt from the beginning
+    async with store.write() as tx:
+        await tx.execute(update(jobs_table).where(jobs_table.c.id == job.id).values(step=3000))
+    late = await steps.metrics(store, job.id, since=1000, max_points=300)
+    assert late.downsampled
+    assert [(one.step, one.loss) for one in late.evals] == [(step, 2.0) for step in range(1010, 3001, 10)]
+    few = await steps.metrics(store, job.id, max_points=100)
+    assert 50 < len(few.evals) <= 100 and {one.loss for one in few.evals} == {2.0}
+    fewest = await steps.metrics(store, job.id, max_points=4)
+    assert [one.step for one in fewest.evals][:: len(fewest.evals) - 1] == [10, 3000] and len(fewest.evals) <= 4
+
+
 async def test_of_removed_steps_the_validations_stay_bounded(store: Store, submit: Submit) -> None:
     """Metrics are removed by their own age, sooner than events."""
     job = await submit()

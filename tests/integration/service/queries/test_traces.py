@@ -11,6 +11,7 @@ from shardyard.service.queries import traces as trace_reading
 from shardyard.service.queries.traces import Window
 from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import attempts, jobs
+from shardyard.workers.messages.trace_request import traced_ranks
 
 from ..traced_gang import TracedGang
 
@@ -53,6 +54,26 @@ async def test_a_trace_is_of_the_layout_that_its_ranks_had(store: Store, gang: T
     found = await trace_reading.summary(store, gang.job.id, one.id)
     assert [(rank.pipeline, rank.place) for rank in found.ranks] == [(0, 0), (1, 0), (0, 1), (1, 1)]
     assert found.trace.parts == found.trace.parts_wanted == 4
+
+
+async def test_ranks_of_a_pipeline_of_more_ranks_than_are_traced_are_in_one(store: Store, gang: TracedGang) -> None:
+    """64 of 65 × 64 ranks are traced, none of them at the end of its pipeline."""
+    layout = {"pipeline": 65, "data": 64}
+    async with store.write() as tx:
+        await tx.execute(attempts.update().values(devices=65 * 64))
+        spec = {**gang.job.spec, "train": {**gang.job.spec["train"], "layout": layout}}
+        await tx.execute(jobs.update().values(world_size=65 * 64, spec=spec))
+    one = await step_traces.create(store, gang.job.id, 1, None, "me")
+    traced = traced_ranks(65 * 64)
+    stages = {rank: ("trace", trace_part(one.id, rank, 5)) for rank in traced}
+    for rank, (_, part) in stages.items():
+        part["pipeline"]["place"] = rank // 64
+    await gang.emit(*stages.values())
+    found = await trace_reading.summary(store, gang.job.id, one.id)
+    assert [(rank.pipeline, rank.place) for rank in found.ranks] == [(rank % 64, rank // 64) for rank in traced]
+    assert max(rank.place or 0 for rank in found.ranks) < 64
+    spans = await trace_reading.spans(store, gang.job.id, one.id)
+    assert [rank.pipeline for rank in spans.ranks] == [rank % 64 for rank in traced]
 
 
 async def test_spans_are_those_that_were_reported_on_one_clock(store: Store, gang: TracedGang) -> None:

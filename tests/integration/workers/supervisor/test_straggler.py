@@ -20,8 +20,9 @@ LAYOUTS: list[dict[str, Any]] = [
     {"data": 2, "tensor": 2},
     {"pipeline": 4},  # no two ranks do equal work: each rank is held against its own past
 ]
-#: So much slower than its peers no rank of an even gang is for long, on whatever machine.
-LIMITS = StragglerLimits(factor=2.5, steps=10, seconds=3.0)
+#: So much slower than its peers no rank of an even gang is for long, on whatever machine. The seconds are those of more slow steps than
+#: `steps`: where load made the rank late in some steps before, these are no longer among the last ones, of which the medians are.
+LIMITS = StragglerLimits(factor=2.5, steps=10, seconds=15.0)
 EVEN = 20
 SLOW = 2
 #: It sleeps for this multiple of a step's duration on this machine.

@@ -6,7 +6,8 @@ import jsonschema
 import pytest
 
 from shardyard.api.errors import InvalidDocument
-from shardyard.api.http.validation_errors import job_schema, read_spec, read_training_spec
+from shardyard.api.http import validation_errors
+from shardyard.api.http.validation_errors import job_schema, parameter_errors, read_spec, read_training_spec
 from shardyard.service.schemas.problem import FieldError
 
 
@@ -90,6 +91,36 @@ def test_all_findings_are_reported_at_once_and_each_once() -> None:
 
 def test_no_more_findings_than_can_be_read() -> None:
     assert len(findings({**spec(), **{f"k{i}": 1 for i in range(500)}})) == 50
+
+
+def test_a_parameter_that_is_no_finite_number_has_its_own_remedy() -> None:
+    found = parameter_errors(
+        [{"loc": ("query", "since"), "type": "finite_number", "msg": "Input should be a finite number"}]
+    )
+    assert [(one.field, one.remedy) for one in found] == [("since", "Use a finite number.")]
+
+
+def test_only_the_findings_that_are_returned_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body may have tens of thousands of wrong keys. Non-finite numbers come first, then pydantic's findings in its order."""
+    made = list[str | None]()
+
+    def counted(**values: Any) -> FieldError:
+        made.append(values["field"])
+        return FieldError(**values)
+
+    monkeypatch.setattr(validation_errors, "FieldError", counted)
+    unknown = {f"k{i}": 1 for i in range(200)}
+    infinite = {f"i{i}": float("inf") for i in range(60)}
+    for wrong, first in (
+        (unknown, [*unknown][:50]),
+        ({**unknown, "i": float("nan")}, ["i", *unknown][:50]),
+        ({**unknown, **infinite}, [*infinite][:-51:-1]),
+    ):
+        made.clear()
+        assert [finding.field for finding in findings({**spec(layout={"tensor": 3}), **wrong})] == first == made
+    made.clear()
+    wrong_parameters = [{"loc": ("query", name), "type": "extra_forbidden", "msg": "No"} for name in unknown]
+    assert [finding.field for finding in parameter_errors(wrong_parameters)] == [*unknown][:50] == made
 
 
 def test_the_published_schema_accepts_what_is_accepted() -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Collection
+from itertools import count
 
 import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.api.http import watch_hub as stream
-from shardyard.api.http.watch_hub import EventStream, Hub
+from shardyard.api.http.watch_hub import EventStream, Hub, Watch
 from shardyard.service.database_errors import DatabaseError, DatabaseUnreachable, SchemaTooNew
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.live_tail import Tail, TailItem
@@ -77,8 +78,9 @@ async def test_the_poller_outlives_a_database_that_is_away() -> None:
         assert await watch.wait(PATIENCE_S)
 
 
-async def _sent(stream: EventStream, disconnect: asyncio.Event) -> list[bytes]:
-    sent: list[bytes] = []
+async def _sent(stream: EventStream, disconnect: asyncio.Event, known: list[bytes] | None = None) -> list[bytes]:
+    """What the stream sends until it ends; a list that is given grows meanwhile."""
+    sent: list[bytes] = [] if known is None else known
 
     async def receive() -> dict[str, str]:
         await disconnect.wait()
@@ -112,7 +114,14 @@ async def test_a_stream_sends_everything_and_ends_after_the_final_state() -> Non
 
 async def test_a_stream_reads_at_once_what_came_while_it_read_and_then_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """It clears its bell before it reads: cleared afterwards, news that came meanwhile are lost; never cleared, it never waits."""
-    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.0)  # a heartbeat says that the stream had waited in vain
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.0)  # it waits for no time
+    wait, rung = Watch.wait, list[bool]()
+
+    async def noted(watch: Watch, seconds: float) -> bool:
+        rung.append(await wait(watch, seconds))
+        return rung[-1]
+
+    monkeypatch.setattr(Watch, "wait", noted)
     positions, read = Positions(), list[Tail]()
     nothing, item = Tail([], Cursor(), State.RUNNING, False), TailItem("step", 1.0, {"step": 1}, Cursor(0, 1, 0))
     answers = [
@@ -131,7 +140,25 @@ async def test_a_stream_reads_at_once_what_came_while_it_read_and_then_waits(mon
 
     sent = await _sent(EventStream(Hub(positions, 0), "a", slow, Cursor()), asyncio.Event())
     reported = [word for text in sent for word in ("event: step", "heartbeat", "event: end") if word in text.decode()]
-    assert reported == ["event: step", "heartbeat", "event: end"]
+    assert reported[-3:] == ["event: step", "heartbeat", "event: end"]
+    assert rung == [True, False], "after the first answer it was rung, and after the third it waited in vain"
+
+
+async def test_news_that_a_stream_does_not_carry_keep_no_heartbeat_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeat comes after the time since the last byte, however often the bell rings meanwhile."""
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.05)
+    positions, numbers, sent = Positions(), count(1), list[bytes]()
+
+    async def of_other_streams(cursor: Cursor) -> Tail:
+        """News that comes while it is read: the bell has rung before the stream waits."""
+        number = positions.value["a"] = next(numbers)
+        await positions.looked()
+        ends = sum(b"heartbeat" in text for text in sent) == 2
+        return Tail([], Cursor(0, 0, number), State.SUCCEEDED if ends else State.RUNNING, ends)
+
+    watching = _sent(EventStream(Hub(positions, 0), "a", of_other_streams, Cursor()), asyncio.Event(), sent)
+    await asyncio.wait_for(watching, PATIENCE_S)
+    assert [text.split(b"\n")[0] for text in sent[1:3]] == [b": heartbeat"] * 2 and b"event: end" in sent[3]
 
 
 async def test_a_stream_outlives_a_database_that_cannot_serve(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,6 +280,27 @@ def together(*clusters: Nodes) -> Nodes:
     return Nodes([row for one in clusters for row in one.rows], Inventory(machines), 1)
 
 
+def labelled(one: Nodes, model: str, **labels: str) -> Nodes:
+    """The same nodes with GPUs of this model, and these labels."""
+    machines = [replace(machine, model=model, **cast(Any, labels)) for machine in one.inventory.machines]
+    return Nodes([cast(Any, {**row, "gpu_model": model, **labels}) for row in one.rows], Inventory(machines), 1)
+
+
+def asking(**resources: str) -> JobSpec:
+    spec = job()
+    return spec.model_copy(update={"resources": spec.resources.model_copy(update=resources)})
+
+
+def test_nodes_have_the_size_of_the_model_that_a_job_names() -> None:
+    """Ranks would be taken for neighbours on a node of another model, and groups laid over slow links."""
+    l40s, large = labelled(nodes(4, 32.0, 4.0), "L40S", zone="a"), labelled(nodes(2, 64.0, 8.0), "H100", zone="")
+    cluster = together(l40s, large)
+    wanted = [asking(), asking(gpu="H100"), asking(gpu="l40s"), asking(within="zone")]
+    assert [of_cluster(one, [cluster]).per_node for one in wanted] == [8, 8, 4, 4]
+    away = Nodes(large.rows, replace(large.inventory, whole={"cuda": {"": [8, 8, 4]}}), 1)
+    assert of_cluster(asking(gpu="L40S"), [away]).per_node == 8, "none lives"
+
+
 def test_ranks_on_cpus_have_the_memory_of_the_node_with_least_for_each() -> None:
     """A head of two small cores does not make a large worker's ranks share its memory."""
     worker, head = nodes(1, 16.0, memory=64 << 30), nodes(1, 2.0, memory=4 << 30)
@@ -292,14 +313,9 @@ def test_ranks_on_cpus_have_the_memory_of_the_node_with_least_for_each() -> None
 
 
 def test_memory_of_nodes_without_the_label_that_a_job_asks_for_does_not_count() -> None:
-    def labelled(one: Nodes, zone: str) -> Nodes:
-        machines = [replace(machine, zone=zone) for machine in one.inventory.machines]
-        return Nodes([cast(Any, {**row, "zone": zone}) for row in one.rows], Inventory(machines), 1)
-
-    cluster = together(labelled(nodes(1, 16.0), "a"), labelled(nodes(1, 2.0, memory=4 << 30), ""))
-    spec = job()
-    inside = spec.model_copy(update={"resources": spec.resources.model_copy(update={"within": "zone"})})
-    found = [of_cluster(one, [cluster]).model for one in (spec, inside)]
+    least = nodes(1, 2.0, memory=4 << 30)
+    cluster = together(labelled(nodes(1, 16.0), "", zone="a"), labelled(least, "", zone=""))
+    found = [of_cluster(one, [cluster]).model for one in (job(), asking(within="zone"))]
     assert found == [Cpus(16, 32 << 30), Cpus(16, 64 << 30)]
 
 

@@ -46,8 +46,8 @@ def rows(count: int) -> Tensor:
 
 def rounding(value: nn.Parameter, layout: dict[str, Any], batch: Batch) -> tuple[Rounding, Products]:
     inner = Products(value)
-    trained = [Parameter("w", value, (), tuple(value.shape))]
-    return Rounding(inner, trained, Layout.model_validate(layout), batch, tied=False), inner
+    weights = [Parameter("w", value, (), tuple(value.shape))]
+    return Rounding(inner, weights, Layout.model_validate(layout), batch, tied=False), inner
 
 
 def by_shards(values: list[Any], ranks: int, change: Callable[[list[Any]], Any]) -> Any:
@@ -87,6 +87,54 @@ def test_weights_are_rounded_for_both_passes_and_kept_for_the_update() -> None:
         np.testing.assert_array_equal(seen.numpy(), expected)
         assert not torch.equal(seen, before)
     assert torch.equal(value, before)
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "dim"), [(32, {}, 1), (33, {}, 0), (32, {"tensor": 2}, 0)], ids=["even", "uneven", "tensor"]
+)
+def test_a_matrix_of_fewer_rows_than_ranks_is_rounded_by_columns(columns: int, more: dict[str, int], dim: int) -> None:
+    """If their number divides evenly, and there are no tensor ranks. Else each of the first two of four ranks has a row."""
+    value = weight(2, columns)
+    before = value.detach().numpy().copy()
+    inputs = torch.randn(8, 2 * columns, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    layout = {"data": 4, "zero": 3, "zero_plus_plus": {"weights": "int8", "gradients": "int4", "block": 32}, **more}
+    runner, inner = rounding(value, layout, Batch(8, 4, 1, 2))
+    runner.train(inputs, torch.zeros(8))
+    of_ranks = [inputs[2 * rank :][:2].sum(0).numpy().reshape(2, columns) for rank in range(4)]
+
+    def by_rank(change: Callable[[list[Any]], Any], values: list[Any]) -> Any:
+        pieces = zip(*(np.split(one, 4 if dim else 2, dim) for one in values), strict=True)
+        found = [change([one.flatten() for one in piece]).reshape(piece[0].shape) for piece in pieces]
+        return np.concatenate(found, dim)
+
+    sizes = [2 * columns // 4 if dim else columns]
+    weights = by_rank(lambda found: rounded(found[0], sizes, 32, 8), [before])
+    assert len(inner.seen) == 4 and all(np.array_equal(seen.numpy(), weights) for seen in inner.seen)
+    assert value.grad is not None
+    gradients = by_rank(lambda found: reduced(found, sizes, 32, 4, None), of_ranks)
+    np.testing.assert_allclose(value.grad.numpy(), gradients, rtol=0, atol=1e-13)
+
+
+def test_frozen_weights_are_rounded_too() -> None:
+    value, other = weight(10, 4), weight(SIZE)
+    value.requires_grad_(False)
+    before = value.detach().clone()
+
+    class Both(Products):
+        def validate(self, inputs: Any, targets: Tensor) -> Tensor:
+            return super().validate(inputs, targets) + (inputs * other).sum()
+
+    inner = Both(value)
+    weights = [Parameter("frozen", value, (), (10, 4)), Parameter("w", other, (), (SIZE,))]
+    layout = Layout.model_validate({"data": 2, "zero": 3, "zero_plus_plus": {"weights": "int8", "block": 32}})
+    runner = Rounding(inner, weights, layout, Batch(4, 2, 1, 2), tied=False)
+    inputs = rows(4)
+    runner.train(inputs, torch.zeros(4))
+    runner.validate(inputs, torch.zeros(4))
+    expected = by_shards([before.numpy()], 2, lambda parts: rounded(parts[0].reshape(-1), [20], 32, 8).reshape(-1, 4))
+    assert len(inner.seen) == 3 and all(np.array_equal(seen.numpy(), expected) for seen in inner.seen)
+    assert torch.equal(value, before) and value.grad is None
+    assert other.grad is not None and torch.allclose(other.grad, inputs.sum(0), rtol=0, atol=1e-13)
 
 
 def test_gradients_are_taken_as_many_updates_late_as_each_parameter_says() -> None:

@@ -36,3 +36,19 @@ def test_a_failed_training_quotes_what_its_ranks_printed(tmp_path: Path) -> None
     with pytest.raises(RanksFailed, match="no such model") as failed:
         trained(exact(train, 2), "layout", tmp_path)
     assert (failed.value.status, failed.value.cause) == (1, "RuntimeError: no such model")
+
+
+@pytest.mark.full
+def test_the_trainings_of_a_certificate_share_their_tokens(tmp_path: Path) -> None:
+    text, folder = tmp_path / "text.txt", tmp_path / "certificate"
+    text.write_text("abcab" * 100)
+    folder.mkdir()
+    model = {"preset": "nano", "layers": 1, "dim": 16, "heads": 2}
+    data = {"source": "text", "files": [str(text)], "seq_len": 16}
+    train = exact(TrainSpec.model_validate({"model": model, "data": data, "steps": 2, "global_batch": 2}), 2)
+    found = [trained(train, name, folder) for name in ("layout", "alone")]
+    (tokens,) = tmp_path.rglob("*.tokens")
+    assert tokens.stat().st_mtime_ns < (folder / "alone.json").stat().st_mtime_ns  # made before the second began
+    assert found[0].losses == found[1].losses
+    assert [Path(one.checkpoint, "manifest.json").is_file() for one in found] == [True, True]
+    assert found[0].checkpoint != found[1].checkpoint

@@ -109,6 +109,10 @@ class Source:
     samples = {samples}
     validation_samples = {held_out}
     calls = 0
+    room = torch.zeros(4, dtype=torch.int64)
+    def filled(self, values):
+        self.room[: len(values)] = torch.from_numpy(values)
+        return self.room[: len(values)]
     def training(self, indices, seeds):
         self.calls += 1
         return {returned}
@@ -117,7 +121,7 @@ def make(number=1): return Source()
 
 
 def opened(
-    folder: Path, name: str, returned: str, count: object = 9, held_out: object = 0, **options: Any
+    folder: Path, name: str, returned: str, count: object = 9, held_out: object = 0, batch: int = 4, **options: Any
 ) -> OwnSamples:
     (folder / f"{name}.py").write_text(SOURCE.format(samples=count, held_out=held_out, returned=returned))
     importlib.invalidate_caches()  # a folder that changed twice within a tick of the clock looks unchanged
@@ -125,7 +129,7 @@ def opened(
         "model": {"import": f"{name}:model", "code": str(folder)},
         "data": {"source": f"{name}:make", "options": options},
         "steps": 1,
-        "global_batch": 4,
+        "global_batch": batch,
     }
     return open_samples(TrainSpec.model_validate(spec))
 
@@ -140,6 +144,8 @@ def opened(
         ("{'x': torch.zeros(len(indices), device='meta')}", {}, "on meta, not 2 rows on the CPU"),
         ("{'x': torch.full((len(indices),), self.calls)}", {}, "'x' of sample 0 differs"),
         ("{'x': torch.arange(len(indices), 0, -1)}", {}, "'x' of sample 0 differs"),
+        ("{'x': self.filled(indices)}", {}, "'x' is in memory that the source fills again; return new tensors"),
+        ("{'x': self.filled(indices)}", {"batch": 1}, "'x' is in memory that the source fills again"),
         ("{'x': torch.eye(len(indices)).to_sparse()}", {}, "'x' is torch.sparse_coo, not a dense tensor"),
         ("1 / 0", {}, "training samples 0 to 1: ZeroDivisionError: division by zero"),
         ("{}", {"count": 0}, "samples = 0, which must be a whole number of 1 or more, or None"),

@@ -1,4 +1,5 @@
 import errno
+import json
 import math
 import os
 from pathlib import Path
@@ -31,6 +32,12 @@ def test_is_remembered_per_split_and_made_again_when_damaged(tmp_path: Path) -> 
     expected = cross_entropy(histogram(ids[:400], 256), histogram(ids[400:], 256))
     assert unigram_loss(file, 400, tmp_path / "cache") == pytest.approx(expected, rel=1e-14)
     (kept,) = (tmp_path / "cache").glob("*.unigram.json")
+    content = json.loads(kept.read_text())
+    assert content == {"sha256": file.sha256, "unigram_loss": pytest.approx(expected, rel=1e-14)}
+    kept.write_text(
+        json.dumps({**content, "unigram_loss": 1.5, "train_counts": [1, 2]})
+    )  # as earlier versions wrote it
+    assert unigram_loss(file, 400, tmp_path / "cache") == 1.5
     kept.write_text("{}")
     assert unigram_loss(file, 400, tmp_path / "cache") == pytest.approx(expected, rel=1e-14)
     assert unigram_loss(file, 300, tmp_path / "cache") != unigram_loss(file, 400, tmp_path / "cache")

@@ -22,6 +22,7 @@ FULL = GangSpec(
     gpu="H100",
     within="domain",
     image="nemo",
+    other_images=("dev",),
     neighbours=(4, 2),
     elastic_grace_s=10.0,
     spares=1,

@@ -1,5 +1,6 @@
 """What ranks' trainer processes do for `shardyard.checkpoint` and `shardyard.resume`, with a real store and real storage."""
 
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,18 @@ def test_a_driver_saves_beside_a_checkpoint_that_cannot_be_read(tmp_path: Path, 
     with gang(tmp_path, ray=RayShare(1 << 20)) as second:
         second.save(3, "step 3")
         assert [event["kept"] for kind, event in second.events if kind == "checkpoint"] == [[2, 3]]
+
+
+@pytest.mark.parametrize(("file", "number"), [("*-weights", errno.EIO), (f"{MANIFEST}.*", errno.ESTALE)])
+def test_a_save_outlives_a_file_system_that_does_not_answer_once(
+    file: str, number: int, tmp_path: Path, disk: BadDisk
+) -> None:
+    disk.files, disk.number, disk.tries = {f"{tmp_path}/storage/job/step-00000001/{file}"}, number, 1
+    with gang(tmp_path) as first:
+        answers = first.save(1, "one", rank=None)
+        assert disk.tries == 0 and not any("error" in one for one in answers), answers
+    with gang(tmp_path) as second:
+        assert second.resume() == [(1, "one 0"), (1, "one 1")]
 
 
 def test_a_job_continues_another_one_until_it_has_its_own(tmp_path: Path) -> None:

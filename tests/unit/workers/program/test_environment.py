@@ -36,6 +36,19 @@ def test_the_jobs_own_variables_win_over_defaults_and_not_over_the_rank() -> Non
     assert environment(of_rank(PROGRAM, COORDS), ["name"], None, base)["CUDA_VISIBLE_DEVICES"] == "3"
 
 
+def test_all_gpus_of_the_node_are_seen_under_each_name_that_the_rank_has() -> None:
+    """On AMD nodes Ray sets that of HIP, too, whose numbers are of the GPUs that an operator's ROCR_VISIBLE_DEVICES leaves."""
+
+    def seen(hip: str) -> dict[str, str]:
+        base = {"CUDA_VISIBLE_DEVICES": "3", "HIP_VISIBLE_DEVICES": hip, "ROCR_VISIBLE_DEVICES": "4,5,6,7"}
+        env = environment(of_rank(PROGRAM, COORDS), ["name"], "2,3", base)
+        return {name.removesuffix("_VISIBLE_DEVICES"): env[name] for name in base}
+
+    assert seen("3") == {"CUDA": "2,3", "HIP": "2,3", "ROCR": "4,5,6,7"}
+    assert seen("0,1") == {"CUDA": "2,3", "HIP": "0,1", "ROCR": "4,5,6,7"}, "it is not Ray's"
+    assert "HIP_VISIBLE_DEVICES" not in environment({}, ["name"], "2,3", {"CUDA_VISIBLE_DEVICES": "3"})
+
+
 def test_a_line_is_one_write_so_that_ranks_that_share_their_output_do_not_mix_theirs() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # which has a message for each write
     env = environment({}, [""], None, os.environ)

@@ -468,6 +468,15 @@ def test_an_exception_under_torchrun_is_that_of_its_rank(tmp_path: Path) -> None
     assert first["failed"].type == "ChildFailedError"
 
 
+def test_a_rank_killed_under_torchrun_below_a_shell_ends_by_its_signal(tmp_path: Path) -> None:
+    """So that it is replaced, as where torchrun is the command itself."""
+    (tmp_path / "script.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    text = f"{sys.executable} {' '.join(TORCHRUN)} script.py; exit $?"
+    program = Program("a-job", ("/bin/sh", "-c", text), cwd=str(tmp_path), per_node=True)
+    with pytest.raises(RuntimeError, match=r"rank 0 died without a word.*SIGKILL"):
+        spawn(_rank, 1, program.to_json(), [])
+
+
 @pytest.mark.parametrize("launcher", [("-B",), pytest.param(TORCHRUN, marks=pytest.mark.full)])
 def test_a_part_is_that_of_its_rank_under_torchrun(launcher: tuple[str, ...], tmp_path: Path) -> None:
     """After a repair the first node has the ranks 0 and 2 of the gang, which are 0 and 1 of torchrun."""

@@ -264,17 +264,44 @@ def test_connections_are_bounded_and_end_with_the_server(monkeypatch: pytest.Mon
     with serving({}, lambda _: None) as env:
         port = urlsplit(env["MLFLOW_TRACKING_URI"]).port
         headers = {"Authorization": f"Bearer {env['MLFLOW_TRACKING_TOKEN']}"}
-        kept = [http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S) for _ in range(2)]
-        for connection in kept:
-            connection.request("GET", path, headers=headers)
-            connection.getresponse().read()
-        with pytest.raises(OSError):
-            asked(env, "GET", path)
-        for connection in kept:
-            connection.close()
+        idle = entered(port, path, headers)
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as asking:
+            lines = [
+                "POST /api/2.0/mlflow/runs/create HTTP/1.1",
+                "Host: a",
+                "Content-Length: 2",
+                "Expect: 100-continue",
+            ]
+            lines += [f"{name}: {value}" for name, value in headers.items()]
+            asking.sendall("\r\n".join([*lines, "", ""]).encode())
+            assert asking.recv(1 << 10).startswith(b"HTTP/1.1 100 ")
+            with pytest.raises(OSError):
+                asked(env, "GET", path)
+        idle.close()
         for thread in set(threading.enumerate()) - before:
             if thread.name != "MLflow":
                 thread.join(PATIENCE_S)
         assert asked(env, "GET", path)[0] == 200
     with pytest.raises(ConnectionRefusedError):
         asked(env, "GET", path)
+
+
+def test_more_clients_than_places_all_get_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would keep their connections, as MLflow's do, and connect again where the server ends them."""
+    monkeypatch.setattr(mlflow_server, "MOST_CONNECTIONS", 2)
+    path = "/api/2.0/mlflow/experiments/get?experiment_id=0"
+    with serving({}, lambda _: None) as env:
+        port = urlsplit(env["MLFLOW_TRACKING_URI"]).port
+        headers = {"Authorization": f"Bearer {env['MLFLOW_TRACKING_TOKEN']}"}
+        clients = [http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S) for _ in range(3)]
+        ended = []
+        for client in clients * 2:
+            before = set(threading.enumerate())
+            client.request("GET", path, headers=headers)
+            answer = client.getresponse()
+            assert answer.status == 200 and answer.read()
+            ended.append(answer.will_close)
+            for thread in set(threading.enumerate()) - before if answer.will_close else ():
+                thread.join(PATIENCE_S)
+        assert ended == [False, True, True] * 2, "one that is kept may ask again"
+        clients[0].close()

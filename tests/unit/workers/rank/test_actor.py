@@ -14,6 +14,7 @@ from harness.trainer_ends import trainer_process
 from shardyard.workers.messages.profile_request import Profile
 from shardyard.workers.rank import actor, nccl_ras
 from shardyard.workers.rank.actor import Rank
+from shardyard.workers.snapshot.replication import Stale
 from shardyard.workers.supervisor.policies.examination import Examination
 from shardyard.workers.supervisor.policies.hang import hung
 from shardyard.workers.supervisor.ranks import handles
@@ -106,6 +107,23 @@ async def test_a_trainer_that_reads_late_gets_each_message_whole() -> None:
                 received = [json.loads(await asyncio.to_thread(lines.readline)) for _ in range(3)]
             await stopping
     assert received[0]["run"] == run and received[1:] == [{"stop": "save"}, {"lost": 1}]
+
+
+async def test_a_start_of_an_earlier_generation_changes_nothing() -> None:
+    """The node of its supervisor stood still, and a successor has opened the next generation meanwhile."""
+    rank = Rank("cpu")
+    with trainer_process() as (trainer, ends):
+        rank.trainer, rank.store.generation = trainer, 3
+        with pytest.raises(Stale):
+            await rank.start({"of": "the predecessor"}, {"generation": 2})
+        async with asyncio.timeout(PATIENCE_S):
+            assert not await rank.start({"of": "the successor"}, {"generation": 3}, secrets=None)
+            assert await rank.start({"of": "the successor"}, {"generation": 3})
+            with pytest.raises(Stale):
+                await rank.start({"of": "the predecessor"}, {"generation": 2})
+            with ends.control.makefile("rb") as lines:
+                received = json.loads(await asyncio.to_thread(lines.readline))
+    assert received["run"] == {"of": "the successor"} and rank.started == 3
 
 
 async def test_what_a_trainer_has_not_read_ends_with_it() -> None:

@@ -1,18 +1,24 @@
+import asyncio
 import contextlib
 import errno
 import os
+import queue
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 
-from shardyard.workers.checkpoint.manifest import Manifest
+from shardyard.workers.checkpoint import from_snapshot
+from shardyard.workers.checkpoint.manifest import File, Manifest
 from shardyard.workers.messages.rendezvous import SnapshotHandle
 from shardyard.workers.rank import snapshot_store
 from shardyard.workers.rank.snapshot_store import SnapshotStore
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.snapshot.replication import Chunk, Stale
+from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
 SIZE = shared_memory.START + 100
@@ -145,6 +151,36 @@ async def test_a_full_disk_has_room_for_a_file_after_what_killed_saves_left_is_r
     assert (others.parent / name).stat().st_size == file.bytes and others.exists()
     await store.discard(str(tmp_path), 7, [name, others.name, "rank-00002-0a1b2c3d.safetensors"])
     assert not others.parent.exists() or not [*others.parent.iterdir()]
+
+
+async def test_one_file_of_an_emergency_checkpoint_is_written_at_a_time(
+    stores: tuple[SnapshotStore, SnapshotStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This rank's own, and that of a lost rank whose replica is here. The node has room for one copy."""
+    begun: queue.Queue[str] = queue.Queue()
+    first_may_end, at_once = threading.Event(), list[int]()
+    running = set[str]()
+
+    def write(_: Folder, __: int, name: str, *what: Any) -> File:
+        running.add(name)
+        at_once.append(len(running))
+        begun.put(name)
+        first_may_end.wait(PATIENCE_S)
+        running.discard(name)
+        return File(0, "", ())
+
+    monkeypatch.setattr(from_snapshot, "write", write)
+    store, _ = stores
+    fill(store.own[0], 7)
+    content = bytes(SIZE - shared_memory.START)
+    await store.write(Chunk(1, 2, shared_memory.Header(7, 0, SIZE), shared_memory.START, content))
+    both = asyncio.gather(*(store.write_out(rank, 7, [], str(tmp_path), f"rank-{rank}") for rank in (0, 1)))
+    assert await asyncio.to_thread(begun.get, timeout=PATIENCE_S) == "rank-0"
+    with contextlib.suppress(queue.Empty):
+        await asyncio.to_thread(begun.get, timeout=0.2)
+    first_may_end.set()
+    assert await both == [File(0, "", ())] * 2
+    assert at_once == [1, 1]
 
 
 @pytest.mark.parametrize("has_room", [True, False])

@@ -61,3 +61,34 @@ def test_a_server_that_has_no_conditional_writes_is_written_to_without() -> None
     silent: Any = Server("InternalError")
     with pytest.raises(StorageUnreachable):
         Bucket("name", silent).put_first("key", b"content")
+
+
+class Uploads:
+    """A server with one object, whose uploads have ended when they are to be completed, as s3fs says it."""
+
+    def __init__(self, arrives: bool) -> None:
+        self._arrives = arrives  # an earlier request has completed them; otherwise another process has aborted them
+        self.object: dict[str, Any] = {"ContentLength": 4, "Metadata": {}}
+        self._upload: dict[str, Any] = {}
+
+    def call_s3(self, method: str, **request: Any) -> dict[str, Any]:
+        if method == "create_multipart_upload":
+            self._upload = {"ContentLength": 0, "Metadata": request.get("Metadata", {})}
+        elif method == "upload_part":
+            self._upload["ContentLength"] += len(request["Body"])
+        elif method == "head_object":
+            return self.object
+        else:
+            self.object = self._upload if self._arrives else self.object
+            raise FileNotFoundError(method)
+        return {"UploadId": "1", "ETag": "2"}
+
+
+def test_a_large_object_counts_when_the_answer_to_its_completion_was_lost() -> None:
+    """One of the same size that was there before does not."""
+    server: Any = Uploads(arrives=True)
+    Bucket("name", server).upload("key", memoryview(b"text"))
+    assert server.object["ContentLength"] == 4 and server.object["Metadata"]
+    server = Uploads(arrives=False)
+    with pytest.raises(FileNotFoundError, match="complete_multipart_upload"):
+        Bucket("name", server).upload("key", memoryview(b"text"))

@@ -5,6 +5,7 @@ import os
 import random
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness.bucket import Buckets, Door
+from harness.patience import PATIENCE_S
 
 from shardyard.strategies.param_shard import ParamShard
-from shardyard.workers.checkpoint import restore
+from shardyard.workers.checkpoint import program_files, restore
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
 from shardyard.workers.checkpoint.reader import load_into
@@ -77,6 +79,7 @@ def test_a_large_file_goes_and_comes_in_parts(prefix: str, monkeypatch: pytest.M
     root = folder_at(prefix)
     root.write("large", memoryview(content))
     assert root.files() == {"large": len(content)} and uploads(root) == []
+    assert isinstance(root, BucketFolder) and [*root.head("large")["Metadata"]] == ["shardyard-upload"]
     assert root.sha256("large", len(content)) == hashlib.sha256(content).hexdigest()
     assert root.sha256("large", len(content) - 1) is None
     with tempfile.TemporaryFile() as file:
@@ -92,6 +95,33 @@ def test_a_large_file_goes_and_comes_in_parts(prefix: str, monkeypatch: pytest.M
         with pytest.raises(OSError, match=r"ends before|not satisfiable") as short:
             root.read_into("large", start, memoryview(bytearray(8)))
         assert not isinstance(short.value, StorageError)
+
+
+def test_a_large_file_is_fetched_in_several_requests_at_once(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And in no more than are to be held in memory: a program's checkpoint is copied to a node."""
+    monkeypatch.setattr(program_files, "BLOCK_BYTES", 1 << 10)
+    content, weights, root = os.urandom((20 << 10) + 3), tmp_path / "weights", folder_at(prefix)
+    weights.write_bytes(content)
+    part = program_files.write_part(folder(root, 1), 0, program_files.sources(weights))
+    program_files.publish(root, 1, "files", [part], 2, ())
+    saved = program_files.read_program(folder(root, 1))
+    usual, changed, counts = s3_bucket.Bucket.get, threading.Condition(), [0]
+
+    def get(self: s3_bucket.Bucket, *which: Any) -> bytes:
+        with changed:
+            counts.append(counts[-1] + 1)
+            changed.notify_all()
+            assert changed.wait_for(lambda: max(counts) >= s3_bucket.AT_ONCE, PATIENCE_S)
+        found = usual(self, *which)
+        with changed:
+            counts.append(counts[-1] - 1)
+        return found
+
+    monkeypatch.setattr(s3_bucket.Bucket, "get", get)
+    program_files.fetch(saved, 0, tmp_path / "copy")
+    assert (tmp_path / "copy/weights").read_bytes() == content and max(counts) == s3_bucket.AT_ONCE
 
 
 def test_what_a_dead_writer_has_uploaded_is_no_file_and_is_freed(prefix: str) -> None:

@@ -50,6 +50,7 @@ STATE = GangState(
     generation=3,
     restore=40,
     distrusted=True,
+    snapshots_off=True,
     repair=REPAIR,
     failures=[Failure("hang", 0, "no progress", "node-a", "Traceback", {"stacks": [{"ranks": [0], "stack": "…"}]})],
     budget=BudgetState(2, 1, 40),
@@ -90,9 +91,10 @@ STATE = GangState(
 )
 #: By version: what came later.
 LACKED: dict[int, dict[str, Any]] = {
-    1: {"execs": ExecsState(), "profiles": ProfilesState()},
-    2: {"profiles": ProfilesState([Profile("p1", "cpu", 1, 5, "/files", 1000)], ["p0"])},
-    3: {},
+    1: {"execs": ExecsState(), "profiles": ProfilesState(), "snapshots_off": False},
+    2: {"profiles": ProfilesState([Profile("p1", "cpu", 1, 5, "/files", 1000)], ["p0"]), "snapshots_off": False},
+    3: {"snapshots_off": False},
+    4: {},
 }
 EVENTS: list[Any] = [{"seq": n, "ts": 1.5, "kind": "log", "data": {"lines": ["é", "\ud800"]}} for n in (18, 19)]
 
@@ -150,7 +152,7 @@ def test_a_supervisor_goes_on_from_its_predecessors_state() -> None:
         (DATA / "pickled").read_bytes(),  # as the first journals were written
         b"",
         b'{"last":1}\n{}',
-        sealed(1, STATE.to_json()).replace(b'"version":3', b'"version":4', 1),
+        sealed(1, STATE.to_json()).replace(b'"version":4', b'"version":5', 1),
         sealed(1, STATE.to_json())[:-9],
         sealed(1, b'{"phase":"mending"}'),
         sealed(1, b'{"colour":"red"}'),

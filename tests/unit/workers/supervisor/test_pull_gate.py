@@ -92,18 +92,18 @@ def two_ranks(lease_s: float = 30.0) -> Gang:
     return gang
 
 
-async def pull_all(gang: Gang) -> None:
+async def follow(gang: Gang, member: Member) -> None:
     """Each event is applied to its member as `repair.py` does."""
+    async with contextlib.aclosing(gang.pump.pull_rank(gang.members, member, None)) as taken:
+        async for one in taken:
+            assert isinstance(one, PumpedEvent)
+            member.pulled, member.exited = one.number, one.exited
+            member.done = member.done or one.done
 
-    async def follow(member: Member) -> None:
-        async with contextlib.aclosing(gang.pump.pull_rank(gang.members, member, None)) as taken:
-            async for one in taken:
-                assert isinstance(one, PumpedEvent)
-                member.pulled, member.exited = one.number, one.exited
-                member.done = member.done or one.done
 
+async def pull_all(gang: Gang) -> None:
     for member in gang.members:
-        member.reader = asyncio.create_task(follow(member))
+        member.reader = asyncio.create_task(follow(gang, member))
     assert await gang.pump.drain(gang.members, PATIENCE_S) == []
 
 
@@ -160,3 +160,53 @@ async def test_no_rank_waits_for_the_steps_of_another_one(other: str) -> None:
     assert [member.done for member in gang.members] == [True, True]
     emitted = [one["data"]["step"] for one in gang.spool.newer(0) if one["kind"] == "step"]
     assert emitted == list(range(1, 151))
+
+
+class Buffered:
+    """An actor with the buffer of a real one, full of log lines. All `asked` answer their first pulls together."""
+
+    def __init__(self, lines: int, size: int, asked: asyncio.Barrier) -> None:
+        self.buffer, self.pulls, self.asked = Spool(1 << 30), 0, asked
+        for first in range(1, lines + 1):
+            self.buffer.add("log", {"rank": 0, "stream": "stdout", "first": first, "lines": ["x" * size]})
+        self.buffer.add("exit", {"status": 0, "generation": 1})
+        self.pull, self.heartbeat = SimpleNamespace(remote=self.give), SimpleNamespace(remote=self.beat)
+
+    async def give(self, after: int, wait_s: float) -> list[Event]:
+        self.pulls += 1
+        if self.pulls == 1:
+            await self.asked.wait()
+        return self.buffer.take(after)
+
+    async def beat(self) -> None: ...
+
+
+async def test_ranks_whose_logs_waited_do_not_fill_the_spool_far_beyond_its_bound() -> None:
+    """An answer has up to 1 MB, all ranks have one on its way when the spool is full, and then they wait for the same room."""
+    spool, kept, asked = Spool(4_000_000), list[int](), asyncio.Barrier(50)
+    gang = Gang(GangSpec("gang", {}, 50), Journal("gang", spool, bytes), spool, GangSecrets(False))
+
+    async def settled(gather_s: float = 0.0) -> None:
+        kept.append(spool._bytes)
+        await asyncio.sleep(0)
+
+    gang.journal.settled = settled  # type: ignore[method-assign]
+    actors = [Buffered(16, 64_000, asked) for _ in range(50)]
+    gang.members += [Member(rank, handle=RankHandle(actor), done=True) for rank, actor in enumerate(actors)]
+    readers = [asyncio.create_task(follow(gang, member)) for member in gang.members]
+    async with asyncio.timeout(PATIENCE_S):
+        await spool.wait(0, PATIENCE_S)
+        await asyncio.sleep(0.1)
+        assert spool.full
+        before = sum(actor.pulls for actor in actors)
+        taken = spool.take(0)
+        taken += spool.take(taken[-1]["seq"])
+        assert not spool.full and spool.half_full
+        await spool.wait(spool.last, PATIENCE_S)
+        await asyncio.sleep(0.1)
+        assert sum(actor.pulls for actor in actors) < before + 10, "the others would find no room"
+        while (batch := spool.take(taken[-1]["seq"])) or not all(reader.done() for reader in readers):
+            taken += batch
+            await asyncio.sleep(0.001)
+    assert max(kept) < 2 * spool.limit_bytes
+    assert sorted(one["data"]["first"] for one in taken) == sorted([*range(1, 17)] * 50)

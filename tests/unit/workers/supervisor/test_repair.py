@@ -274,12 +274,12 @@ async def test_a_rank_that_fails_in_a_repair_is_named_with_its_node() -> None:
 class Served:
     """Three workers with clocks of their own, and a server, which have trained five steps. `calls`: those to the ranks' actors."""
 
-    def __init__(self, max_repairs: int = 3, trained: bool = True) -> None:
+    def __init__(self, max_repairs: int = 3, trained: bool = True, state: GangState | None = None) -> None:
         spool = Spool(1 << 20)
         ranks = [RankState(n, reservation=Reservation(n, "node-a", "host", None, None, 1, 1, ())) for n in range(4)]
         spec = GangSpec("shardyard-a-1", {}, 4, max_repairs=max_repairs, own_clocks=3)
-        state = GangState(phase="training", generation=1, ranks=ranks)
-        self.gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), state)
+        begun = state or GangState(phase="training", generation=1, ranks=ranks)
+        self.gang = Gang(spec, Journal(spec.name, spool, bytes), spool, GangSecrets(False), begun)
         self.generations, self.calls = Generations(self.gang), list[tuple[int, str, int]]()
         self.gang.journal.settled = self.settled  # type: ignore[method-assign]
         for member in self.gang.members:
@@ -362,6 +362,32 @@ async def test_other_ends_are_those_of_the_generation(failure: Failure, how: dic
     served = Served(**how)
     served.generations.fail(failure)
     assert served.gang.ended.is_set() and served.gang.failures == [failure] and served.emitted() == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_without_snapshots_a_lost_worker_ends_the_generation(restarted: bool) -> None:
+    """`restarted`: the incident was reported to a predecessor."""
+    served = Served()
+    data = {"cause": "snapshots_off", "message": "no room", "step": 1}
+    event: Any = {"seq": 1, "ts": 1.0, "kind": "incident", "data": data}
+    served.apply(0, served.gang.pump._handlers["incident"](served.gang.members, served.gang.members[0], event))
+    assert not served.gang.ended.is_set()
+    if restarted:
+        served = Served(state=served.gang.to_state())
+    served.apply(1, GONE)
+    assert served.gang.ended.is_set() and served.gang.failures == [LOST] and not served.gang.absences
+
+
+async def test_the_next_generation_may_have_snapshots_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    gang = training()
+    gang.snapshots_off, generations = True, Generations(gang)
+
+    async def stopped(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(gang.journal, "settled", stopped)
+    monkeypatch.setattr(generations, "_reserve", stopped)
+    assert not await generations.open() and not gang.snapshots_off
 
 
 @pytest.mark.parametrize("first", [[], [Failure("rank_lost", 0, "killed")]], ids=["alone", "after its node's end"])

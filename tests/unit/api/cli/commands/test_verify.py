@@ -10,11 +10,16 @@ from harness.certificates import certificate
 from harness.client_stand_in import ClientStandIn
 
 from shardyard.api.cli.commands import verify
+from shardyard.api.cli.commands.local_proof import _digest
 from shardyard.api.cli.main import run
 from shardyard.service.certificate_signature import signed
+from shardyard.service.errors import MissingFile
 from shardyard.service.schemas.certificate import Certificate
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
+from shardyard.workers.certificate.own_code import digest
+from shardyard.workers.model_spec import ModelSpec
 
 SPEC = """\
 name: proof
@@ -106,6 +111,20 @@ class Service(ClientStandIn):
         return self.job(job)
 
 
+def test_the_code_of_a_home_folder_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that was not submitted from a file has the path as it was written."""
+    monkeypatch.setenv("HOME", str(folder))
+    train = JobSpec.model_validate(yaml.safe_load(SPEC)).train
+    home, unknown = (
+        train.model_copy(update={"model": ModelSpec.model_validate({"import": "own:make", "code": code})})
+        for code in ("~", "~no-such-user/own")
+    )
+    assert _digest(home) == digest(folder)
+    with pytest.raises(MissingFile, match="this machine has no such user") as refused:
+        _digest(unknown)
+    assert refused.value.field == "train.model.code"
+
+
 def test_a_result_is_kept_though_its_reader_ends_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `| head` does: then rich ends the command."""
     made = signed(certificate(), Settings())
@@ -156,6 +175,32 @@ def test_a_model_that_mixes_a_batch_differs(folder: Path, capsys: pytest.Capture
     assert "DIFFERENT" in capsys.readouterr().out
     found = json.loads((folder / "proof.certificate.json").read_text())
     assert not found["equal"] and not found["numbers"][0]["equal"]
+
+
+@pytest.mark.full
+def test_the_ranks_have_the_variables_of_the_spec(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "own.py").write_text(
+        "import os\nWHERE, KEY = os.environ['DATA_DIR'], os.environ['KEY']\n"
+        "def make(vocab_size):\n    raise RuntimeError(f'it has {WHERE} and {KEY}')\n"
+    )
+    document = yaml.safe_load(SPEC)
+    document["train"] |= {"model": {"import": "own:make", "code": ".", "args": {"vocab_size": 256}}, "layout": {}}
+    document |= {
+        "resources": {"env": {"DATA_DIR": "/data"}},
+        "secrets": [{"name": "LOCAL_TEST_KEY", "variable": "KEY"}],
+    }
+    (folder / "proof.yaml").write_text(yaml.safe_dump(document))
+    assert run(["verify", "proof.yaml"]) == 1
+    assert "Set the variable LOCAL_TEST_KEY in this shell." in capsys.readouterr().err
+    monkeypatch.setenv("LOCAL_TEST_KEY", "k")
+    assert run(["verify", "proof.yaml"]) == 1
+    assert "RuntimeError: it has /data and k" in capsys.readouterr().err
+    document["resources"]["env"] = {"RANK": "3"}
+    (folder / "proof.yaml").write_text(yaml.safe_dump(document))
+    assert run(["verify", "proof.yaml"]) == 1
+    assert "RANK is not for jobs" in capsys.readouterr().err
 
 
 @pytest.mark.full

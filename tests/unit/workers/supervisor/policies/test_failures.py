@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.strategies.activation_memory.state_file import StateDiskError
+from shardyard.strategies.data_parallel import inbox
 from shardyard.workers.messages.rank_event import FailedEvent, facts_of
 from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
 from shardyard.workers.supervisor.policies.failures import Failure, brief, exited, is_redundant, raised, watchdog_line
@@ -184,6 +185,15 @@ def test_an_error_of_a_process_group_is_a_lost_peer_wherever_it_is_raised(messag
         raise ValueError("the program failed at step 7") from caught.value
     for failure in (failure_of(caught.value), failure_of(chained.value)):
         assert failure.is_lost_connection and failure.is_repairable and failure.reason == "connection_lost", failure
+
+
+def test_a_parameter_server_without_requests_has_lost_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker hangs, with a time limit that is longer than the server's wait."""
+    monkeypatch.setattr(inbox, "WAIT_S", 0.01)
+    with pytest.raises(TimeoutError) as caught:
+        inbox.Inbox((), None).take()  # type: ignore[arg-type]
+    failure = failure_of(caught.value)
+    assert (failure.secondary, failure.is_repairable, failure.reason) == (True, True, "connection_lost"), failure
 
 
 def test_the_innermost_frame_says_whose_exception_it_is() -> None:

@@ -1,14 +1,20 @@
 """A rank that works longer than its peers is named once, and so is its recovery; noise that comes and goes names no rank."""
 
 import copy
+import math
 import random
+import statistics
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardyard.workers.messages.event_buffer import Ranks
 from shardyard.workers.messages.gang_spec import StragglerLimits
+from shardyard.workers.supervisor.policies import straggler
 from shardyard.workers.supervisor.policies.straggler import MANY, WARM_UP, Finding, Observation, Stragglers
 
 LIMITS = StragglerLimits(factor=1.5, steps=10, seconds=0.0)
@@ -112,6 +118,56 @@ def test_an_episode_outlives_supervisor_and_generation() -> None:
     heir.renew()
     reported = [found for step in range(61, 121) for found in heir.add(records(step, own(step), [0, 1]))]
     assert [(found.slow, found.rank) for found in reported] == [(False, 1)]
+
+
+SECONDS = st.sampled_from([0.0, 1e-300, 0.1, 0.3, 0.30000000000000004, 1.0, 7.0, 1e300]) | st.floats(0.0, 10.0)
+
+
+@given(st.lists(st.lists(SECONDS, min_size=6, max_size=6), min_size=5, max_size=8), st.permutations([0, 1, 2, 3, 4, 4]))
+def test_ranks_without_peers_are_held_against_their_past_as_if_each_looked_at_all_others(
+    steps: list[list[float]], parts: list[int]
+) -> None:
+    """To the bit. Some steps have no time of some ranks, so that these have no past yet."""
+    stragglers = Stragglers(StragglerLimits(factor=1.5, steps=2, seconds=0.0))
+    for step, seconds in enumerate(steps, start=1):
+        stragglers.add(records(step, seconds, parts))
+        own = {rank: busy for rank, busy in enumerate(seconds) if busy}
+        alone = [rank for rank in own if sum(parts[other] == parts[rank] for other in own) == 1]
+        looks = [
+            (rank, look) for rank in alone if rank in stragglers._tracks for look in stragglers._tracks[rank].recent
+        ]
+        for rank, look in looks:
+            if look.step == step:
+                assert look.usual_s == _usual(stragglers, rank, own)
+
+
+def _usual(stragglers: Stragglers, rank: int, own: dict[int, float]) -> float:
+    """The rule, looked up in all other ranks for each."""
+    past = {other: stragglers._tracks[other].usual_s for other in own}
+    if (mine := past[rank]) is None:
+        return math.inf
+    others = ((own[other], past[other]) for other in own if other != rank)
+    return mine * max(1.0, statistics.median(now / before if before else 1.0 for now, before in others))
+
+
+def test_ranks_without_peers_cost_one_sort_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside those of the ranks' numbers and of the times of which the step's is the median. Nothing is sorted for each rank."""
+    stragglers, size, sizes = Stragglers(LIMITS), 300, list[int]()
+    own = slowed(0, 0, 0, [0.05] * size)
+    steps = [records(step, own(step), range(size)) for step in range(1, 31)]
+    for ranks in steps[:-1]:
+        stragglers.add(ranks)
+
+    def counting(sort: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(values: Iterable[Any]) -> Any:
+            sizes.append(len(found := [*values]))
+            return sort(found)
+
+        return counted
+
+    monkeypatch.setattr(statistics, "median", counting(statistics.median))
+    monkeypatch.setattr(straggler, "sorted", counting(sorted), raising=False)
+    assert stragglers.add(steps[-1]) == [] and sizes == [size] * 3
 
 
 class Compared(int):

@@ -85,6 +85,30 @@ def test_a_required_zone_or_domain_is_not_left(within: str, ranks: int, found: s
     assert (None if parts is None else "".join(part.place.domain for part in parts)) == found
 
 
+def test_the_model_that_is_chosen_has_room_for_the_spares() -> None:
+    nodes = [*rack("a", 1, 8, model="A100"), *rack("b", 2, 8, model="H100")]
+    asked = gang(8)
+    assert [[part.model for part in choose(nodes, replace(asked, spares=n)) or ()] for n in (0, 1, 8, 9)] == [
+        ["A100"],
+        ["H100"],
+        ["H100"],
+        [],
+    ]
+    odd = [NodeRoom("x", 1, "A100", rest=1), NodeRoom("y", 2, "H100")]  # of tensor groups, with a GPU over
+    named = replace(gang(4, 4, gpu="A100"), spares=1)
+    assert shares(choose(odd, named)) == [("", "", 1)] and choose(odd, replace(named, spares=2)) is None
+
+
+def test_a_required_domain_has_room_for_the_spares() -> None:
+    nodes = [*rack("a", 2, 4, "east"), *rack("b", 3, 4, "west")]
+    assert shares(choose(nodes, gang(8))) == [("east", "a", 8)]
+    inside = replace(gang(8), within="domain", spares=1)
+    assert shares(choose(nodes, inside)) == [("west", "b", 8)]
+    assert choose(nodes, replace(inside, spares=5)) is None, "five more are in the other domain only"
+    anywhere = [*nodes, *rack("c", 1, 4, "east")]
+    assert shares(choose(anywhere, replace(inside, within="zone"))) == [("east", "a", 8)], "the zone has one more rack"
+
+
 def test_only_labels_by_which_nodes_differ_select() -> None:
     nodes = [*rack("a", 1, 4, "east"), *rack("b", 1, 4, "east")]
     asked = gang(16, 2, 8)

@@ -1,5 +1,5 @@
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -8,6 +8,7 @@ from shardyard.workers.rank.actor import Rank
 from shardyard.workers.supervisor.ranks import placement_group
 from shardyard.workers.supervisor.ranks.placement_group import (
     elsewhere,
+    label_selectors,
     make_actor,
     placement,
     rank_name,
@@ -39,6 +40,24 @@ def test_a_spare_is_a_bundle_of_one_device() -> None:
         {"GPU": 2.0},
         {"GPU": 1.0},
     ]
+
+
+ANYWHERE = {"shardyard.io/image": "nemo", "ray.io/accelerator-type": "H100"}
+IN_A_ZONE = ANYWHERE | {"ray.io/availability-zone": "east"}
+IN_A_DOMAIN = IN_A_ZONE | {"ray.io/gpu-domain": "a"}
+
+
+@pytest.mark.parametrize(
+    ("within", "spares"),
+    [(None, ANYWHERE), ("zone", IN_A_ZONE), ("domain", IN_A_DOMAIN)],
+)
+def test_spares_of_a_gang_within_a_domain_are_in_it(
+    within: Literal["zone", "domain"] | None, spares: dict[str, str]
+) -> None:
+    """Any bundle of a gang without tensor groups may be a rank's."""
+    asked = GangSpec("shardyard-a-1", {}, 2, device="cuda", within=within, spares=2, avoided=("bad",))
+    away = elsewhere(["bad"])
+    assert label_selectors(asked, [IN_A_DOMAIN] * 2) == [IN_A_DOMAIN | away] * 2 + [spares | away] * 2
 
 
 def test_ranks_and_spares_are_named_after_their_gang() -> None:

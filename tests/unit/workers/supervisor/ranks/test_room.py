@@ -40,6 +40,7 @@ def test_a_nodes_room_is_what_no_other_gang_holds() -> None:
     assert used["n"] == {"GPU": 2.0}
     assert room(node("n", 8), GANG, used["n"]).bundles == 1
     assert room(node("n", 8), GANG, {}).bundles == 2
+    assert [room(node("n", 7), GANG, {}).bundles, room(node("n", 7), GANG, {}).rest] == [1, 3], "three for spares"
     assert room(node("n", 0), GANG, {}).bundles == 0
     assert room(node("n", 8), replace(GANG, tensor=1, cpus_per_gpu=3.0), {"CPU": 1.0}).bundles == 2, "by its 8 cores"
     on_cpus = replace(GANG, device="cpu", tensor=1, cpus_per_rank=0.1)
@@ -86,9 +87,25 @@ def test_a_gang_gets_nodes_of_its_image_alone() -> None:
     assert chosen(GANG, nodes[:1], []) == Choice([{}, {}]), "without other images no label is asked for"
 
 
+def test_images_of_nodes_that_are_away_are_avoided_too() -> None:
+    """Ray could move a bundle to a node that joins later."""
+    nodes = [node("n", 8), node("m", 8, **{"shardyard.io/image": "nemo"})]
+    asked = replace(GANG, other_images=("dev", "nemo"))
+    assert chosen(asked, nodes, []).selectors == [{"shardyard.io/image": "!in(dev,nemo)"}] * 2
+    assert chosen(asked, nodes[:1], []).selectors == [{"shardyard.io/image": "!in(dev,nemo)"}] * 2
+    assert chosen(replace(asked, world_size=16), nodes, []).selectors == [{"shardyard.io/image": "!in(dev,nemo)"}] * 4
+
+
 def test_only_nodes_of_its_image_say_in_which_labels_they_differ() -> None:
     nodes = [node("n", 8, "a"), node("m", 8, "b", **{"shardyard.io/image": "nemo"})]
     assert chosen(GANG, nodes, []).selectors == [{"shardyard.io/image": "!in(nemo)"}] * 2
+
+
+def test_spares_keep_away_from_nodes_of_another_model_that_are_too_small_for_a_tensor_group() -> None:
+    h100, l4 = ({"ray.io/accelerator-type": model} for model in ("H100", "L4"))
+    nodes = [node("n", 8, **h100), node("m", 8, **h100), node("o", 1, **l4)]
+    assert chosen(GANG, nodes, []).selectors == [{}, {}], "no bundle fits there"
+    assert chosen(replace(GANG, spares=1), nodes, []).selectors == [h100, h100]
 
 
 def test_a_required_domain_without_room_is_not_possible_yet() -> None:
