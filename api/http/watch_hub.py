@@ -17,6 +17,7 @@ from fastapi.sse import format_sse_event
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
+from ...service.cancellation import check_cancelled
 from ...service.database_errors import DatabaseError
 from ...service.failure_log import FailureLog
 from ...service.schemas.cursor import Cursor
@@ -129,6 +130,7 @@ class Hub:
     async def _poll(self) -> None:
         failures = FailureLog(log)
         while True:
+            check_cancelled()
             await asyncio.sleep(self._interval_s)
             try:
                 positions = await self._positions(tuple(self._watches))

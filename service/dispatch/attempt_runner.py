@@ -18,6 +18,7 @@ from sqlalchemy.engine import RowMapping
 from ...workers.clock_offset import ClockOffset
 from ...workers.messages.event import READABLE, VERSION
 from .. import capacity, secrets
+from ..cancellation import check_cancelled
 from ..cluster.interface import Cluster, Pull, UserOrder
 from ..database_errors import DatabaseError
 from ..errors import (
@@ -42,7 +43,6 @@ from ..store import attempts, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
 from . import final_save, time_limit
-from .cancellation import check_cancelled
 from .event_ingest import IngestResult, ingest
 from .gang_spec import gang_spec
 from .last_sign import last_sign

@@ -16,6 +16,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import capacity
+from ..cancellation import check_cancelled
 from ..cluster.interface import Cluster
 from ..database_errors import DatabaseError
 from ..errors import ClusterError, LeaseLost
@@ -35,7 +36,6 @@ from ..store.leases import Lease
 from . import cluster_history, lost_nodes, retention
 from .admission import Admission, Walk, admit
 from .attempt_runner import Attempt
-from .cancellation import check_cancelled
 from .dispatcher_identity import Owner
 from .elastic_growth import Growth
 from .heartbeat import Heartbeat

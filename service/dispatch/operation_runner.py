@@ -16,6 +16,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.tasks.checkpoint_task import Outcome, failed
+from ..cancellation import check_cancelled
 from ..cluster.interface import Cluster
 from ..database_errors import DatabaseError
 from ..errors import ClusterError
@@ -27,7 +28,6 @@ from ..store import jobs
 from ..store import operations as rows
 from ..store.engine import Store
 from ..store.leases import Lease
-from .cancellation import check_cancelled
 from .lease_renewal import renew
 
 log = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..cancellation import check_cancelled
 from ..database_errors import DatabaseError
 from ..store import sweeps as rows
 from ..store.engine import Store
@@ -37,6 +38,7 @@ class SweepLeases:
         async def prolong() -> None:
             prolonged = True
             while prolonged:  # what follows finds out that the lease is over
+                check_cancelled()
                 await asyncio.sleep(self._seconds / 3)
                 with suppress(DatabaseError):  # the next try is before the lease is over
                     prolonged = await self._prolong(sweep_id)

@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
+from harness.patience import PATIENCE_S
 from harness.stored_checkpoints import checkpoint_path, save_checkpoint
 
 from shardyard.service.database_errors import DatabaseError, DatabaseUnreachable
@@ -26,7 +28,7 @@ from shardyard.service.store import sweeps as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.sweeps import advance as advancing
 from shardyard.service.sweeps.advance import Advance
-from shardyard.service.sweeps.lease import SweepLeaseLost
+from shardyard.service.sweeps.lease import SweepLeaseLost, SweepLeases
 from shardyard.service.sweeps.optuna_search import Study
 from shardyard.service.sweeps.submit import cancel
 
@@ -204,6 +206,22 @@ async def test_acts_prolong_a_lease_that_is_half_over(store: Store, settings: Se
         async with store.read() as tx:
             assert await rows.left(tx, sweep.id, "t") > least
             assert await rows.left(tx, sweep.id, "other") == 0.0
+
+
+async def test_work_ends_though_the_renewal_of_its_lease_loses_the_cancellation(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewing = asyncio.Event()
+
+    async def loses(_: SweepLeases, __: str) -> bool:
+        renewing.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        return True
+
+    monkeypatch.setattr(SweepLeases, "_prolong", loses)
+    async with asyncio.timeout(PATIENCE_S), SweepLeases(store, "t", 0.03).kept("a sweep"):
+        await renewing.wait()
 
 
 async def test_the_trials_of_a_cancelled_sweep_change_in_one_statement(store: Store, settings: Settings) -> None:

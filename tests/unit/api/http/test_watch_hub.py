@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -68,6 +69,23 @@ async def test_one_query_for_all_and_none_without_readers() -> None:
     for _ in range(20):  # a poller that lived would ask at each turn of the loop
         await asyncio.sleep(0)
     assert len(positions.asked) == asked
+
+
+async def test_the_poller_ends_though_its_query_loses_the_cancellation() -> None:
+    """The answer has come in the same moment, or the error of a connection that the driver closed comes instead."""
+    asked = asyncio.Event()
+
+    async def loses(jobs: Collection[str]) -> dict[str, int]:
+        asked.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        return {}
+
+    before = asyncio.all_tasks()
+    async with Hub(loses, 0).watch("a"):
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        (poller,) = asyncio.all_tasks() - before
+    assert await asyncio.wait({poller}, timeout=PATIENCE_S) == ({poller}, set())
 
 
 async def test_the_poller_outlives_a_database_that_is_away() -> None:
