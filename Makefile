@@ -38,7 +38,7 @@ ready: ## Everything that the tests need, set up side by side
 checks: ## lint, types, layers and the dashboard's own checks
 	@$(MAKE) --no-print-directory -j2 --output-sync=target $(CHECKS)
 
-# pip takes one core for two minutes: the dashboard is built and tested on another meanwhile.
+# Packages, types and lint on one core; on another the dashboard is built and tested meanwhile.
 checked: ## `ready` and `checks`, side by side
 	@$(MAKE) --no-print-directory -j3 --output-sync=target $(READY) $(CHECKS)
 

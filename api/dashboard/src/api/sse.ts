@@ -13,8 +13,9 @@ export interface Frame {
   data: string;
 }
 
-/** Text as it arrives → whole events. Comments (heartbeats) and `retry` are skipped. */
+/** Text as it arrives → whole events. Comments (heartbeats) are counted, `retry` is skipped. */
 export class FrameReader {
+  comments = 0;
   #rest = "";
   #id = "";
   #event = "";
@@ -36,7 +37,8 @@ export class FrameReader {
     const colon = line.indexOf(":");
     const field = colon === -1 ? line : line.slice(0, colon);
     const value = colon === -1 ? "" : line.slice(colon + 1).replace(/^ /, "");
-    if (field === "data") this.#data.push(value);
+    if (colon === 0) this.comments += 1;
+    else if (field === "data") this.#data.push(value);
     else if (field === "event") this.#event = value;
     else if (field === "id") this.#id = value;
     return null;
@@ -81,9 +83,9 @@ export async function follow(url: string, following: Following): Promise<void> {
   onConnection("connecting");
   while (!stopped()) {
     try {
-      for await (const arrived of frames(url, last, signal, silence, () => { onConnection("live"); })) {
-        delay = firstDelay;
-        for (const frame of arrived) {
+      for await (const arrived of arrivals(url, last, signal, silence, () => { onConnection("live"); })) {
+        if (arrived.serves) delay = firstDelay;
+        for (const frame of arrived.frames) {
           if (frame.id) last = frame.id;
           if (frame.event === "end") {
             onConnection("ended");
@@ -109,14 +111,20 @@ class Refused extends Error {
   }
 }
 
-/** The events that each chunk of one connection completes, if any; raises when it breaks or falls silent. */
-async function* frames(
+/** What a chunk brings. An API that accepts connections and then dies sends no more than the comment with which a stream begins. */
+interface Arrived {
+  frames: Frame[];
+  serves: boolean;
+}
+
+/** Each chunk of one connection; raises when it breaks or falls silent. */
+async function* arrivals(
   url: string,
   after: string | null,
   signal: AbortSignal,
   silence: number,
   onOpen: () => void,
-): AsyncGenerator<Frame[]> {
+): AsyncGenerator<Arrived> {
   const watch = new Watchdog(silence);
   try {
     const response = await fetch(url, {
@@ -132,7 +140,8 @@ async function* frames(
     const decoder = new TextDecoder();
     for await (const chunk of chunks(response.body)) {
       watch.reset();
-      yield reader.feed(decoder.decode(chunk, { stream: true }));
+      const frames = reader.feed(decoder.decode(chunk, { stream: true }));
+      yield { frames, serves: frames.length > 0 || reader.comments > 1 };
     }
   } finally {
     watch.stop();
