@@ -167,7 +167,7 @@ class SnapshotSpec(SpecPart):
         None,
         ge=0,
         description="Number of steps between snapshots; 0: none; null: as many as cost at most 2% of the time, and 50 where workers of "
-        "parameter servers have clocks of their own.",
+        "parameter servers have clocks of their own, and for 2bw and pipedream without clipping.",
     )
 
 

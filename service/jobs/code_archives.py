@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -27,6 +27,7 @@ from ..schemas.code import CodeArchive, CodeManifest
 from ..settings import Settings
 from ..spec import CommandSpec
 from ..store import code_archives as rows
+from ..store import sweeps
 from ..store.engine import Store
 
 log = logging.getLogger(__name__)
@@ -146,9 +147,19 @@ async def use(tx: AsyncConnection, archive_id: str) -> None:
         raise UnknownCode("The archive of code has been removed.", field="code.archive", remedy="Submit the job again.")
 
 
+async def use_all(tx: AsyncConnection, digests: Collection[str], field: str) -> None:
+    """Keep archives for a sweep that is stored in this transaction. Raises UnknownCode, with this field."""
+    if missing := await rows.use_all(tx, digests):
+        raise UnknownCode(f"No archive {min(missing)} of code has been uploaded.", field=field, remedy=_UPLOAD)
+
+
 async def remove_unused(store: Store, storage: CodeStorage) -> None:
-    """Remove archives that no job names a day after their last use. Any number of processes may do so at once."""
+    """Remove archives a day after their last use, if no job names them. To be the code of an open sweep's trials is a use.
+
+    Any number of processes may do so at once.
+    """
     async with store.write() as tx:
+        await rows.use_all(tx, await sweeps.code_of_open(tx))
         unused = await rows.discard_unused(tx, UNUSED_S, _REMOVALS)
     for archive_id in unused:
         await _remove(store, storage, archive_id)

@@ -106,8 +106,6 @@ async def create(
         await keep_sources(tx, row)
         if row["elastic"]:
             row["elastic_at"] = unix_now(tx) + spec.policy.elastic_grace_s
-        if row.get("code") is not None:
-            await code_archives.use(tx, row["code"])
         created = await job_rows.insert(tx, row)
         if created:
             event = StateEvent(state=State.QUEUED, reason=None, message=None, attempt=0)
@@ -129,11 +127,16 @@ async def create(
 
 
 async def keep_sources(tx: AsyncConnection, row: dict[str, Any]) -> None:
-    """Lock the jobs from which a new job, or a new sweep's trials, continue: none is deleted at the same time. Raises JobDeleted."""
+    """Lock the jobs from which a new job, or a new sweep's trials, continue, and their code: none is deleted at the same time.
+
+    Raises JobDeleted, UnknownCode.
+    """
     for source in sorted({row["parent"], row["retry_of"]} - {None}):
         locked = await job_rows.lock(tx, source)
         if locked is not None and locked["deleted_at"] is not None:
             raise deleted(locked, _resume_field(row) if source == row["parent"] else None)
+    if row.get("code") is not None:
+        await code_archives.use(tx, row["code"])
 
 
 def _resume_field(row: dict[str, Any]) -> str:

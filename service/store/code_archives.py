@@ -6,7 +6,7 @@ An archive is `uploading` until all of its parts are there, then `complete`, unt
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.engine import RowMapping
@@ -17,6 +17,9 @@ from .program_tables import KEPT_CODE
 from .program_tables import code_archives as archives
 from .program_tables import code_parts as parts
 from .tables import jobs
+
+#: Values in one statement.
+_AT_ONCE: Final = 500
 
 
 async def kept(tx: AsyncConnection, digest: str) -> RowMapping | None:
@@ -72,6 +75,16 @@ async def use(tx: AsyncConnection, archive_id: str) -> bool:
 async def discard(tx: AsyncConnection, archive_id: str) -> None:
     """The archive is to be removed, even if it was used."""
     await tx.execute(update(archives).where(archives.c.id == archive_id).values(state="removing"))
+
+
+async def use_all(tx: AsyncConnection, digests: Collection[str]) -> set[str]:
+    """The archives of these contents count as used now. Returns the contents of which none is complete (any more)."""
+    ordered, used = sorted(digests), set[str]()  # in one order, so that two that do this do not wait for each other
+    for at in range(0, len(ordered), _AT_ONCE):
+        mine = (archives.c.digest.in_(ordered[at : at + _AT_ONCE]), archives.c.state == "complete")
+        statement = update(archives).where(*mine).values(used_at=dialect.unix_now(tx)).returning(archives.c.digest)
+        used.update((await tx.execute(statement)).scalars())
+    return set(ordered) - used
 
 
 async def discard_unused(tx: AsyncConnection, unused_s: float, limit: int) -> Sequence[str]:

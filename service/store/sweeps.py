@@ -55,6 +55,15 @@ async def count_open(tx: AsyncConnection) -> int:
     return (await tx.execute(select(func.count()).select_from(sweeps).where(_OPEN))).scalar_one()
 
 
+async def code_of_open(tx: AsyncConnection) -> set[str]:
+    """Digests of the archives of code that trials of open sweeps name, or will name."""
+    named: set[str] = set()
+    for code, parameters in await tx.execute(select(sweeps.c.spec["code"], sweeps.c.sweep["parameters"]).where(_OPEN)):
+        given = ((code or {}).get("archive"), *parameters.get("code.archive", {}).get("values", ()))
+        named.update(digest for digest in given if isinstance(digest, str))
+    return named
+
+
 async def cancel(tx: AsyncConnection, sweep_id: str) -> bool:
     """Ask a running sweep to end. False: it is not running."""
     statement = update(sweeps).where(sweeps.c.id == sweep_id, sweeps.c.state == "running").values(state="cancelling")

@@ -45,6 +45,12 @@ class SweepRequest:
         return with_values(self.spec, self.points[0] if self.points else self._lowest)
 
     @property
+    def archives(self) -> list[str]:
+        """Digests of the archives of code over which the sweep goes."""
+        parameter = self.sweep.parameters.get(_ARCHIVE)
+        return [] if parameter is None else [str(value) for value in parameter.values or ()]
+
+    @property
     def _lowest(self) -> Point:
         return {path: parameter.at(0.0) for path, parameter in self.sweep.parameters.items()}
 

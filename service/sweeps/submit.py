@@ -7,6 +7,7 @@ from typing import Any
 from ...strategies.layout import Refusal
 from ..errors import IdempotencyConflict, InvalidSpec, SweepEnded
 from ..ids import job_in, new_id
+from ..jobs import code_archives
 from ..jobs import submit as submitting
 from ..queries import sweeps as queries
 from ..schemas.model import Reference
@@ -63,6 +64,7 @@ async def submit(
     trials = [{"number": at, "standing": "waiting", "parameters": point} for at, point in enumerate(given)]
     async with store.write() as tx:
         await submitting.keep_sources(tx, row)
+        await code_archives.use_all(tx, request.archives, "sweep.parameters.code.archive")
         created = await rows.create(tx, values, trials)
         stored = values if created else await rows.by_key(tx, idempotency_key or "")
     assert stored is not None

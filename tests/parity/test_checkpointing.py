@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch.distributed as dist
 from harness.ranks import callback_of, group, train
 
 Make = Callable[..., Any]
@@ -114,6 +115,39 @@ def test_the_last_checkpoint_is_saved_though_a_repair_came_between(root: Path, m
     assert reported["step"] == 2
     resumed = train({**spec, "steps": 3}, root, f"after-{name}", resume=Path(reported["path"]))
     assert len(resumed["losses"]) == 1
+
+
+def repaired_within_a_save(rank: int, world: int, port: int, orders: str, saved: bool) -> Any:
+    """The trainers die after step 3, before its checkpoint is complete; `saved`: right after. New ones go on with step 4."""
+    from shardyard.workers.messages.stop_request import StopRequest
+    from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.assemble import assemble
+    from shardyard.workers.trainer.instruments import Instruments
+    from shardyard.workers.trainer.restore import SnapshotMemory
+
+    fds, events, steps = shared_memory.allocate(), [], [0]
+
+    def stop_request() -> StopRequest:
+        steps[0] += 1
+        return StopRequest.STOP if steps[0] == 3 else StopRequest.NO
+
+    built = built_for(rank, world, port, orders)
+    assemble(built, lambda *_: None, Instruments(stop_request), SnapshotMemory(fds)).run()
+    if rank == 0 and not saved:
+        shutil.rmtree(built.run.checkpoints)
+    dist.barrier()
+    assemble(built, lambda kind, data: events.append((kind, data)), Instruments(), SnapshotMemory(fds, 3)).run()
+    return {"events": events, "shards": owned(built)}
+
+
+@pytest.mark.parametrize(("saved", "steps"), [(False, [4, 6, 9]), (True, [6, 9])], ids=["cut off", "complete"])
+def test_a_checkpoint_that_a_repair_has_cut_off_is_saved_after_the_next_step(
+    root: Path, make_spec: Make, saved: bool, steps: list[int]
+) -> None:
+    spec = make_spec({"data": 2}, steps=10, snapshot={"every": 1}, checkpoint={"every": 3, "final": False})
+    run = train(spec, root, f"cut-off-{saved}", work=partial(repaired_within_a_save, saved=saved))
+    reported = [data["step"] for kind, data in run["events"] if kind == "checkpoint" and not data.get("again")]
+    assert reported == steps
 
 
 def restarted_after_the_last_checkpoint(rank: int, world: int, port: int, orders: str, attempt: int) -> Any:

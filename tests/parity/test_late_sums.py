@@ -143,18 +143,28 @@ def _traced(rank: int, world: int, port: int, orders: str) -> Any:
 def test_gradients_that_are_not_finite_change_no_weight(root: Path, make_spec: Make) -> None:
     """A stage's gradients are NaN from step 4 on. All ranks raise the same when they read its sum, and no rank made that update."""
     found = spawn(_failed, 2, _spec(make_spec, root, "not-finite"))
-    (first, then) = ([message for message, _ in found], [finite for _, finite in found])
-    assert first[0] == first[1] and "gradient norm inf" in first[0] and then == [True, True]
+    messages, finite, steps = zip(*found, strict=True)
+    assert messages[0] == messages[1] and "gradient norm inf" in messages[0] and finite == (True, True)
+    assert steps == ([1, 2, 3], [1, 2, 3])
 
 
-def _failed(rank: int, world: int, port: int, orders: str) -> tuple[str, bool]:
+def test_steps_before_one_that_is_not_finite_are_reported_at_a_meeting(root: Path, make_spec: Make) -> None:
+    """Step 5 is a meeting, because of its validation: the sums of steps 3 and 4 are read there."""
+    found = spawn(_failed, 2, _spec(make_spec, root, "not-finite-at-a-meeting", eval={"every": 5, "batches": 1}))
+    assert [steps for _, _, steps in found] == [[1, 2, 3], [1, 2, 3]]
+
+
+def _failed(rank: int, world: int, port: int, orders: str) -> tuple[str, bool, list[int]]:
     import torch
 
     from shardyard.strategies.param_shard import parameters
     from shardyard.workers.trainer.callbacks.nan_attribution import Diverged
     from shardyard.workers.trainer.instruments import Instruments
+    from shardyard.workers.trainer.reports import Reporter
 
     held: list[Any] = []
+    steps: list[int] = []
+    report = Reporter.step
     calls = [0]
 
     def spoilt(gradient: torch.Tensor) -> torch.Tensor:
@@ -167,8 +177,14 @@ def _failed(rank: int, world: int, port: int, orders: str) -> tuple[str, bool]:
             parameters(parts.parallel.parts, parts.mesh)[0].value.register_hook(spoilt)
         return Instruments()
 
+    def noted(reporter: Any, record: Any) -> None:
+        steps.append(record.step)
+        report(reporter, record)
+
+    Reporter.step = noted  # type: ignore[method-assign]
     try:
         train_rank(rank, world, port, orders, prepared)
     except Diverged as error:
-        return str(error), all(bool(torch.isfinite(shard.tensor).all()) for shard in held[0].parallel.data.shards)
+        finite = all(bool(torch.isfinite(shard.tensor).all()) for shard in held[0].parallel.data.shards)
+        return str(error), finite, steps
     raise AssertionError("it did not fail")

@@ -57,9 +57,9 @@ class Batches:
             inputs, targets = inputs.pin_memory(), targets.pin_memory()
         return self._on_device((inputs, targets))
 
-    def close(self) -> None:
-        """Stop reading ahead."""
-        self._reader.close()
+    def close(self, *, wait: bool = True) -> None:
+        """Stop reading ahead. `wait`: for the end of a batch that is being read."""
+        self._reader.close(wait=wait)
 
     def seed(self, step: int) -> None:
         """Seed the randomness of `step` (dropout) by its number, so that each run of the step draws the same."""

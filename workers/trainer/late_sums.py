@@ -55,11 +55,14 @@ class LateSums(Loop):
     def report(self, record: StepRecord) -> None:
         """Report the steps whose sums are known."""
         self._late.append(record)
+        self._report_known()
+        if self._met:
+            super().report(self._late.popleft())
+
+    def _report_known(self) -> None:
         while self._known:
             (loss, grad_norm), late = self._known.popleft(), self._late.popleft()
             super().report(replace(late, stats=replace(late.stats, loss=loss, grad_norm=grad_norm)))
-        if self._met:
-            super().report(self._late.popleft())
 
     def _apart(self, step: int, loss_share: torch.Tensor, stop: StopRequest) -> StepStats:
         """Start the step's sum, and read the one that is due."""
@@ -86,9 +89,10 @@ class LateSums(Loop):
             loss, squares, wanted = result()
             norm = math.sqrt(squares) / factor if math.isfinite(squares) else math.inf
             self._wanted = self._wanted or wanted > 0
-            self._known.append((loss / factor, norm))
             if not (math.isfinite(loss) and math.isfinite(squares)):
+                self._report_known()
                 self.callbacks.before_update(replace(self._unknown(step), loss=loss / factor, grad_norm=norm))
+            self._known.append((loss / factor, norm))
 
     def _unknown(self, step: int) -> StepStats:
         """A step of whose sums nothing is known yet."""

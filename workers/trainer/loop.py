@@ -49,6 +49,9 @@ class Loop:
                 self._reporter.plan()
                 self.callbacks.start()
                 self._run()
+        except BaseException:
+            self.batches.close(wait=False)  # a source may need minutes for a batch, and an error is reported at once
+            raise
         finally:
             self.batches.close()
             self.callbacks.close()

@@ -39,11 +39,11 @@ class ReadAhead:
             self._thread = ThreadPoolExecutor(1, "read-ahead", initializer=use_device, initargs=(self._device,))
         self._next = (first, self._thread.submit(self._pinned, first))
 
-    def close(self) -> None:
-        """Drop what was read ahead, and end the thread."""
+    def close(self, *, wait: bool = True) -> None:
+        """Drop what was read ahead, and end the thread: once the batch that it reads is there, for which only `wait` waits."""
         self._drop()
         if self._thread is not None:
-            self._thread.shutdown()
+            self._thread.shutdown(wait)
             self._thread = None
 
     def _drop(self) -> None:

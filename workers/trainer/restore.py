@@ -5,7 +5,6 @@ Parameters have no values before. So a rank that restores draws none, and reads 
 This file also writes what it reads: `for_checkpoint` and `for_snapshot` give the JSON beside the tensors.
 """
 
-import contextlib
 import queue
 import sys
 import threading
@@ -19,9 +18,9 @@ from ...strategies.layout import Refusal, own_clocks
 from ...strategies.param_shard import frozen_names
 from ..checkpoint import restore as checkpoints
 from ..checkpoint.async_saver import Saved
-from ..checkpoint.errors import CheckpointError
+from ..checkpoint.errors import CheckpointAbsent, CheckpointError
 from ..checkpoint.manifest import Manifest, read
-from ..checkpoint.retention import folder
+from ..checkpoint.retention import folder, step_of
 from ..device_choices import continues_in
 from ..messages.event import sanitize, to_json
 from ..models.continued_model import other_numbers, refuse_other_model
@@ -138,27 +137,34 @@ class Restore(Callback):
         self._snapshots.copy(step)
         self._state.locate(facts["training"], own=True)
         self._state.load_state_dict(facts["training"])
-        if self._saved.is_first:
-            self._report_missed(step)
-
-    def _report_missed(self, step: int) -> None:
-        """Report the save that was due before the restored step, if it is complete and was not reported before a rank died.
-
-        Storage that cannot be read now, or does not answer within `MISSED_S`, is no reason for a repair to fail: the next restore from a
-        checkpoint reports it.
-        """
-        run, known = self._saved.parts.run, self._state.newest_checkpoint
+        run = self._saved.parts.run
         every = run.train.checkpoint.every
         due = 0 if every is None else step // every * every
-        if due == 0:
-            return
-        with contextlib.suppress(OSError, CheckpointError, queue.Empty):
-            path = folder(folder_at(run.checkpoints), due)
-            if known == str(path):
-                return
+        if due > 0:
+            owed = [self._saved.is_first and self._report_missed(due)]
+            if not own_clocks(run.train.layout):  # where ranks may be absent, and nothing ends a wait for them
+                dist.broadcast_object_list(owed, src=0)
+                self._state.owes_checkpoint = owed[0]
+
+    def _report_missed(self, due: int) -> bool:
+        """Report the save that was due before the restored step, if it is complete and was not reported before a rank died.
+
+        Returns whether it is not there: its writers died with the ranks. Storage that cannot be read now, or does not answer within
+        `MISSED_S`, is no reason for a repair to fail: the next restore from a checkpoint reports it.
+        """
+        known = self._state.newest_checkpoint
+        try:
+            if known is not None and step_of(folder_at(known)) >= due:
+                return False
+            path = folder(folder_at(self._saved.parts.run.checkpoints), due)
             manifest = _read_within(MISSED_S, path)
-            if manifest.training.get("events_attempt") == self._saved.attempt:
-                self._report(path, manifest)
+        except CheckpointAbsent:
+            return True
+        except (OSError, CheckpointError, queue.Empty):
+            return False
+        if manifest.training.get("events_attempt") == self._saved.attempt:
+            self._report(path, manifest)
+        return False
 
     def _report(self, path: Folder, manifest: Manifest) -> None:
         """Report a checkpoint that is complete, as its save may have ended right before a rank died. What is known is dropped later."""

@@ -40,6 +40,7 @@ class TrainState:
         self.position = Position(parts.tokens.order, parts.spec.global_batch)
         self.progress = Progress()
         self.newest_checkpoint: str | None = None  # complete
+        self.owes_checkpoint = False  # whether a scheduled save was cut off by a repair; the same on all ranks
         self.exported: str | None = None  # the Hugging Face folder
         self.is_own = False  # whether the restored state is one of this job
         self.unfinished = False  # whether what follows the restored step is still to be done

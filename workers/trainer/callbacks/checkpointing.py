@@ -80,16 +80,17 @@ class Checkpointing(Callback):
             self._begin(step, STOP_BACKOFF_S)
         elif not stop and self._spec.final:
             self._begin(step, LAST_BACKOFF_S)
-        with self._phase("checkpoint", self._last):
-            self._saver.wait(lambda: self._heartbeat.update("checkpoint", self._last))
+        with self._phase("checkpoint", step):
+            self._saver.wait(lambda: self._heartbeat.update("checkpoint", step))
             self._report_ended(stopped_at=step if stop == StopRequest.SAVE else None)
         if not stop and self._spec.export:
             with self._phase("export", self._last):
                 self._export()
 
     def due(self, step: int) -> bool:
-        """Whether the state after `step` is saved."""
-        return self._is_last(step) or (self._spec.every is not None and step % self._spec.every == 0)
+        """Whether the state after `step` is saved. What a repair has cut off is saved after the first step that follows it."""
+        scheduled = self._spec.every is not None and step % self._spec.every == 0
+        return self._is_last(step) or scheduled or self._state.owes_checkpoint
 
     def missing(self) -> int:
         """Bytes of host memory that the first save will take."""
@@ -106,6 +107,7 @@ class Checkpointing(Callback):
 
     def _begin(self, step: int, backoff_s: Sequence[float]) -> None:
         training = self._training(step)
+        self._state.owes_checkpoint = False
         with self._phase("checkpoint", step):
             self._saver.save(
                 step, training | self._about, backoff_s, lambda: self._heartbeat.update("checkpoint", step)

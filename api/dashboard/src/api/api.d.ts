@@ -6830,7 +6830,7 @@ export interface components {
         readonly SnapshotSpec: {
             /**
              * Every
-             * @description Number of steps between snapshots; 0: none; null: as many as cost at most 2% of the time, and 50 where workers of parameter servers have clocks of their own.
+             * @description Number of steps between snapshots; 0: none; null: as many as cost at most 2% of the time, and 50 where workers of parameter servers have clocks of their own, and for 2bw and pipedream without clipping.
              * @default null
              */
             readonly every: number | null;

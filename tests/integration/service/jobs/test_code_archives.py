@@ -13,22 +13,28 @@ from typing import Any, TypeVar
 import pytest
 from harness.databases import POSTGRESQL_IN_FULL
 from harness.patience import PATIENCE_S
+from sqlalchemy import select, update
 
 from shardyard.service.errors import CodeNotFound, CodeStorageFailed, InvalidCode, InvalidSpec, UnknownCode
 from shardyard.service.jobs import code_archives
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.code_archives import CodeStorage
 from shardyard.service.queries import jobs
+from shardyard.service.queries.sweeps import get_sweep
 from shardyard.service.schemas.code import CodeArchive, CodeManifest
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import CommandSpec
 from shardyard.service.store import code_archives as rows
 from shardyard.service.store.engine import Store
+from shardyard.service.store.program_tables import code_archives as archives
+from shardyard.service.sweeps.submit import cancel
 from shardyard.workers.code_archive import MANIFEST, PART_BYTES, deflated, manifest_of, part_name
 from shardyard.workers.storage import s3_bucket, s3_folder
 from shardyard.workers.storage.errors import StorageUnreachable
 from shardyard.workers.storage.local_folder import LocalFolder
+
+from ..sweeps.learning import advance, submit_sweep
 
 T = TypeVar("T")
 Archive = tuple[CodeManifest, Callable[[int], bytes]]
@@ -224,6 +230,41 @@ async def test_what_no_job_names_is_removed_after_a_while(
         with pytest.raises(CodeNotFound):
             await code_archives.get(store, one.id)
     assert (await uploaded(store, settings, unused)).complete
+
+
+async def test_the_code_of_an_open_sweep_stays_until_it_ends(store: Store, settings: Settings) -> None:
+    """Its trials are submitted one after the other, perhaps days later. What only one of them names stays, too."""
+    first, second, other, unused = [(await uploaded(store, settings, archive(size))).id for size in (10, 20, 30, 40)]
+    part = {"parameters": {"code.archive": [first, second]}, "search": "grid", "metric": "loss"}
+    program: dict[str, Any] = {"command": ["python", "train.py"], "code": {"dir": "/code"}}
+    open_sweeps = [
+        await submit_sweep(store, settings, part, **program),
+        await submit_sweep(
+            store,
+            settings,
+            {"parameters": {"labels.a": ["1", "2"]}, "search": "grid", "metric": "loss"},
+            **program | {"code": {"dir": "/code", "archive": other}},
+        ),
+    ]
+    for left in ({first, second, other}, set()):
+        async with store.write() as tx:
+            await tx.execute(update(archives).values(used_at=archives.c.used_at - 2 * code_archives.UNUSED_S))
+        await code_archives.remove_unused(store, CodeStorage(settings))
+        async with store.read() as tx:
+            assert set((await tx.execute(select(archives.c.digest))).scalars()) == left
+        for sweep in open_sweeps:
+            await cancel(store, sweep.id)
+            while (await get_sweep(store, sweep.id)).finished_at is None:
+                await advance(store, settings, sweep)
+    assert unused not in left
+
+
+async def test_a_sweep_names_archives_that_are_complete(store: Store, settings: Settings) -> None:
+    there = (await uploaded(store, settings, archive(10))).id
+    part = {"parameters": {"code.archive": [there, "0" * 64]}, "search": "grid", "metric": "loss"}
+    with pytest.raises(UnknownCode, match="No archive 0000") as refused:
+        await submit_sweep(store, settings, part, command=["python", "train.py"], code={"dir": "/code"})
+    assert (refused.value.field, bool(refused.value.remedy)) == ("sweep.parameters.code.archive", True)
 
 
 async def test_a_removal_that_was_cut_off_is_finished_by_the_next(

@@ -2,11 +2,15 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from harness.patience import PATIENCE_S
 
+from shardyard.workers.trainer.loop import Loop
 from shardyard.workers.trainer.read_ahead import Pair, ReadAhead
 
 CPU = torch.device("cpu")
@@ -68,6 +72,39 @@ def test_an_error_is_raised_by_the_step_that_needs_the_batch() -> None:
             ahead.take(8)
         ahead.begin(16)
         assert ahead.take(16)[0].item() == 16
+
+
+def test_an_error_of_a_step_is_raised_while_the_next_batch_is_still_read() -> None:
+    """A source of the user's own may need minutes for a batch, after which the rank would count as hung."""
+    there, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(first: int) -> Pair:
+        there.set()
+        go.wait(PATIENCE_S)
+        ended.set()
+        return torch.tensor([first]), torch.tensor([first])
+
+    ahead = ReadAhead(slow, CPU)
+
+    class Failing(Loop):
+        def __init__(self) -> None:
+            self.parts: Any = SimpleNamespace(mesh=SimpleNamespace(device=CPU))
+            self.batches: Any = ahead
+            self.callbacks: Any = SimpleNamespace(start=lambda: None, close=lambda: None)
+            self._reporter: Any = SimpleNamespace(plan=lambda: None)
+            self._instruments: Any = SimpleNamespace(installed=nullcontext)
+
+        def _run(self) -> None:
+            ahead.begin(8)
+            assert there.wait(PATIENCE_S)
+            raise ValueError("out of memory")
+
+    try:
+        with pytest.raises(ValueError, match="out of memory"):
+            Failing().run()
+        assert not ended.is_set()
+    finally:
+        go.set()
 
 
 def test_the_thread_starts_with_the_first_batch_and_ends_with_close() -> None:

@@ -48,7 +48,7 @@ class Saving:
         parts = SimpleNamespace(spec=spec, run=run, mesh=mesh, state_file=None, architecture=None)
         shards = [ParamShard("a", (3,), (0,), torch.randn(3), frozenset())]
         reporter = SimpleNamespace(incident=lambda *one: self.incidents.append(one), of_job=lambda _: None)
-        state = SimpleNamespace(newest_checkpoint=None)
+        state = SimpleNamespace(newest_checkpoint=None, owes_checkpoint=False)
         return parts, shards, state, lambda step: {"step": step}, reporter, Instruments()
 
     def write(self, *given: Any) -> None:
@@ -94,6 +94,18 @@ def test_a_run_that_stops_without_its_checkpoint_says_that_steps_are_lost(saving
     assert (cause, step, saving.saved) == ("checkpoint_failed", 4, [])
     assert "No space left" in message and "after 9 tries, and loses the steps since its newest checkpoint." in message
     assert "training continues" not in message
+
+
+def test_a_run_that_stops_waits_for_the_checkpoint_of_its_own_step(
+    saving: Saving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hang in the wait, or an error, is one of the step at which the job is."""
+    beats: list[tuple[str, int]] = []
+    given = saving.given(Layout())
+    monkeypatch.setattr(given[-1].heartbeat, "update", lambda *beat: beats.append(beat))
+    saving.callback = Checkpointing(*given)
+    saving.ends(3, StopRequest.SAVE)
+    assert {beat for beat in beats if beat[0] == "checkpoint"} == {("checkpoint", 3)}
 
 
 def test_a_scheduled_checkpoint_has_one_try(saving: Saving) -> None:
