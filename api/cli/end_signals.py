@@ -1,17 +1,18 @@
 """SIGTERM and SIGHUP as Ctrl-C, for a command that undoes at its end what it began: their default action ends a process at once."""
 
 import errno
-import os
+import io
 import signal
-import stat
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TextIO
 
 import typer
+
+from ..discarded_output import discard, silence
 
 #: Seconds until the SIGHUP of a closed terminal comes. Output fails from the moment in which it is closed.
 _HANGUP_S: Final = 1.0
@@ -27,6 +28,7 @@ class EndSignals:
         self._before: dict[signal.Signals, Any] = {}
         self._received: int | None = None
         self._disregarded = False
+        self._output: tuple[Any, Any] | None = None
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -35,21 +37,61 @@ class EndSignals:
         return self
 
     def disregard(self) -> None:
-        """From now on they do nothing, because the command ends already. Ctrl-C still counts."""
+        """From now on they do nothing, because the command ends already. Ctrl-C still counts.
+
+        Output into a pipe without a reader is discarded: Ctrl-C ends the reader, too.
+        """
         self._disregarded = True
+        if self._output is None:
+            self._output = sys.stdout, sys.stderr
+            sys.stdout, sys.stderr = _Discarding(sys.stdout), _Discarding(sys.stderr)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:
-            _silence()
+            silence()
         if not self._disregarded:
             self._disregarded, self._received = True, number
             raise KeyboardInterrupt
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
+        if self._output is not None:
+            sys.stdout, sys.stderr = self._output
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._received is not None and (error is None or isinstance(error, KeyboardInterrupt | typer.Exit)):
             raise typer.Exit(128 + self._received) from None
+
+
+class _Discarding(io.TextIOBase):
+    """A stream that discards its text, once its pipe has no reader."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def write(self, text: str) -> int:
+        with self._held():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._held():
+            self._stream.flush()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            discard(self.fileno())
 
 
 @contextmanager
@@ -61,12 +103,3 @@ def hangup_awaited() -> Iterator[None]:
         if error.errno == errno.EIO:
             time.sleep(_HANGUP_S)
         raise
-
-
-def _silence() -> None:
-    """Discard what is printed later, except into a file: a closed terminal raises errors, and so does a pipe to what ended with it."""
-    with Path(os.devnull).open("wb") as nothing:
-        for number in (1, 2):
-            with suppress(OSError):  # it was closed from the start
-                if not stat.S_ISREG(os.fstat(number).st_mode):
-                    os.dup2(nothing.fileno(), number)

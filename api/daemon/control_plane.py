@@ -30,6 +30,7 @@ from ...service.store.schema import upgrade
 from .. import pidfile
 from ..access_token import sign_in_link
 from ..app import asks_for_token, create_app
+from ..discarded_output import silence
 from ..errors import AlreadyRunning
 from ..http.authentication import Authenticator
 from .uvicorn_server import is_on_all, listen, serving, url_of
@@ -263,18 +264,28 @@ async def _count_open(store: Store) -> int:
 
 
 def _signals() -> "asyncio.Future[None]":
-    """A future that the first SIGINT or SIGTERM completes; the second signal has its usual effect."""
+    """A future that the first SIGINT, SIGTERM or SIGHUP completes; the second signal has its usual effect.
+
+    SIGHUP, as of a closed terminal, is left as it is where it is ignored (`nohup`).
+    """
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[None] = loop.create_future()
 
     def ring() -> None:
         if not stop.done():
             stop.set_result(None)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in awaited:
             loop.remove_signal_handler(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ring)
+    def hang_up() -> None:
+        silence()
+        ring()
+
+    awaited = {signal.SIGINT: ring, signal.SIGTERM: ring}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        awaited[signal.SIGHUP] = hang_up
+    for number, handler in awaited.items():
+        loop.add_signal_handler(number, handler)
     return stop
 
 

@@ -146,7 +146,7 @@ def listen(host: str, port: int, *, exactly: bool = False) -> socket.socket:
     raise PortTaken(
         f"{host}:{port} cannot be listened on: {reason.strerror}.",
         field="port",
-        remedy="Free it, or choose another with: shardyard up --port PORT",
+        remedy="Free it, or choose another with --port PORT.",
     )
 
 

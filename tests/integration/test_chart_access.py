@@ -147,10 +147,10 @@ def test_an_upgrade_keeps_the_token_and_the_key(cluster: tuple[str, dict[str, An
         if template.name not in ("_names.tpl", "api-token.yaml", "secrets-key.yaml"):
             template.unlink()
 
-    def upgraded() -> str:
+    def upgraded(**token: str) -> str:
         done = run_helm(
             "template", "train", str(chart), "--namespace", "ml", "--dry-run=server", "--disable-openapi-validation",
-            "--kube-apiserver", address, values={},
+            "--kube-apiserver", address, values={"api": {"token": token}},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -161,6 +161,7 @@ def test_an_upgrade_keeps_the_token_and_the_key(cluster: tuple[str, dict[str, An
     objects[SECRET] = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"token": KEPT}}
     objects[KEY_SECRET] = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"key": KEPT_KEY}}
     assert KEPT in upgraded() and KEPT_KEY in upgraded()
+    assert KEPT in upgraded(key="other"), "the key is that of an existing Secret"
 
 
 def test_secrets_of_users_are_encrypted_by_a_key_that_api_and_dispatcher_share() -> None:

@@ -30,8 +30,7 @@ def code(
     if json:
         screen.json(archive)
     elif diff:
-        for line in (archive.diff or "").splitlines():
-            screen.line(line)
+        screen.content(archive.diff or "")
     else:
         screen.facts(
             f"code of {found.id}",

@@ -27,6 +27,8 @@ from .port_forward import Forward, Ports
 #: Seconds between two looks at a job that waits.
 POLL_S: Final = 0.5
 _JUPYTER: Final = "shardyard.workers.program.jupyter_server"
+#: States of a session from which there is no way back.
+_ENDING: Final = ("cancelling", "stopping")
 
 
 def dev(  # noqa: PLR0913, PLR0917 - an option each
@@ -131,14 +133,14 @@ def _environment(file: str | None, image: str | None) -> dict[str, Any]:
 
 
 def _open(client: Client, name: str) -> JobHandle | None:
-    """The newest job of this name, if it has not ended. Raises InvalidParameter for one that is no session."""
+    """The newest job of this name, if it has not ended and does not end. Raises InvalidParameter for one that is no session."""
     try:
         job = client.job(name)
     except ApiError as error:
         if error.code not in GONE:
             raise
         return None
-    if job.state in FINAL:
+    if job.state in FINAL or job.state in _ENDING:
         return None
     if idle_end.MODULE not in job.spec.get("command", ()):
         remedy = f"Name another session with --name. A shell at the job: shardyard attach {job.id}"
@@ -183,6 +185,9 @@ def _wait_until_running(screen: Screen, client: Client, job: JobHandle) -> None:
                 else:
                     screen.say(f"{job.id} is {job.state}.")
                 raise typer.Exit(of_state(job.state))
+            if job.state == "paused":
+                screen.say(f"{job.id} is paused. Continue it with: shardyard resume {job.id}")
+                raise typer.Exit(ExitCode.ERROR)
             if job.state != shown:
                 shown = job.state
                 screen.say(f"{job.state}" + (f": {job.message}" if job.message else ""))

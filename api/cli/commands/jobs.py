@@ -250,6 +250,7 @@ def schema(
     kind: Annotated[
         Kind, typer.Option("--kind", help="Kind of job: one that trains, or one that runs a command.")
     ] = Kind.TRAIN,
+    json: Json = False,  # noqa: ARG001  (it prints nothing else)
 ) -> None:
     """Print the JSON Schema of a job spec."""
     from ...http.validation_errors import job_schema

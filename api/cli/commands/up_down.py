@@ -82,7 +82,9 @@ def down(
         screen.out.print("Nothing was running.")
 
 
-def api(port: Port = None) -> None:
+def api(
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port. Default: 8400.")] = None,
+) -> None:
     """Run the API alone (the dispatcher runs elsewhere)."""
     from ...daemon.control_plane import run_api
 

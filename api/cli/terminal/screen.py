@@ -133,6 +133,11 @@ class Screen:
         sys.stdout.write(sanitize.lines(text) + "\n" * (not text.endswith("\n")))
         sys.stdout.flush()
 
+    def content(self, text: str) -> None:
+        """Print what another program reads: unchanged in a pipe or a file, on a terminal without its control characters."""
+        sys.stdout.write(sanitize.lines(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
+
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         self.out.print(table(columns, rows))
 

@@ -49,6 +49,11 @@
 {{- default (printf "%s-token" (include "shardyard.fullname" .)) .Values.api.token.existingSecret -}}
 {{- end -}}
 
+{{/* As with the secrets' key: the chart's own Secret always has the same key. */}}
+{{- define "shardyard.tokenEntry" -}}
+{{- ternary .Values.api.token.key "token" (ne .Values.api.token.existingSecret "") -}}
+{{- end -}}
+
 {{/* The groups of workers, as JSON: each one's name, image, and values, which are those of `ray.worker` unless it has its own. */}}
 {{- define "shardyard.workerGroups" -}}
 {{- $groups := list (dict "name" "worker" "image" (include "shardyard.rayImage" .) "part" .Values.ray.worker) -}}

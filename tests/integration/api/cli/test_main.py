@@ -70,8 +70,9 @@ def test_reading_commands_speak_json(plane: Plane, client: Client, capsys: pytes
     assert out(capsys)["text"] == "hello"
     assert run(["nodes", "--json"]) == 0
     assert out(capsys)[0]["host"] == "here"
-    assert run(["schema"]) == 0
-    assert out(capsys)["title"] == "JobSpec"
+    for more in ([], ["--json"]):
+        assert run(["schema", *more]) == 0
+        assert out(capsys)["title"] == "JobSpec"
     assert run(["cancel", job.id, "--json"]) == 0
     assert out(capsys)["state"] == "cancelling"
 

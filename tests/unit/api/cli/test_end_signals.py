@@ -16,7 +16,7 @@ BOTH = (signal.SIGTERM, signal.SIGHUP)
 @pytest.fixture(autouse=True)
 def _usual(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The signals' default actions, and output that is not discarded."""
-    monkeypatch.setattr(end_signals, "_silence", lambda: None)
+    monkeypatch.setattr(end_signals, "silence", lambda: None)
     before = {number: signal.signal(number, signal.SIG_DFL) for number in BOTH}
     yield
     for number, handler in before.items():

@@ -3,12 +3,15 @@
 import asyncio
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.databases import migrated_sqlite
+from harness.patience import PATIENCE_S
 
 from shardyard.api.daemon import control_plane
 from shardyard.service.ids import new_job_id
@@ -73,3 +76,41 @@ def test_all_jobs_are_counted_not_those_of_a_page(tmp_path: Path) -> None:
     migrated_sqlite(settings.database)
     asyncio.run(_fill(settings, 450 * ["running"] + 2 * ["placing"] + 230 * ["queued"] + ["paused", "failed"]))
     assert (control_plane.active_jobs(settings), control_plane.open_work(settings)) == (452, 682)
+
+
+#: A control plane's end. It owns the terminal, says when it is ready, and writes a file after it has printed something once more.
+ENDING = """
+import asyncio, fcntl, pathlib, sys, termios
+from shardyard.api.daemon import control_plane
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+async def main():
+    stop = control_plane._signals()
+    print("ready", flush=True)
+    await stop
+    print("Stopped, and Ray with it.", flush=True)
+    pathlib.Path(sys.argv[1]).touch()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["", "nohup"])
+def test_a_closed_terminal_ends_a_control_plane_as_sigterm_does(ignored: bool, tmp_path: Path) -> None:
+    """Otherwise its Ray would stay. Below nohup it goes on."""
+    master, slave = os.openpty()
+    signals = "--ignore-signal=HUP" if ignored else "--default-signal=HUP"
+    command = ["env", signals, sys.executable, "-c", ENDING, str(tmp_path / "ended")]
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True) as process:
+        try:
+            os.close(slave)
+            shown = b""
+            while not shown.endswith(b"ready\r\n"):
+                shown += os.read(master, 1000)
+            os.close(master)
+            if ignored:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(0.5)
+            else:
+                assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+    assert (tmp_path / "ended").exists() is not ignored

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import typer
 from harness.gates import opening_gates, process, serving
 from harness.patience import PATIENCE_S
 from harness.terminal import Terminal
@@ -142,6 +143,29 @@ def test_a_session_waits_for_its_job_and_is_found_by_its_name(
                     assert again.ends() == 0
         assert run(["dev", "--name", "mine", "--stop"]) == 0
         assert client.job("mine").state == "cancelling"
+
+
+def test_a_session_that_ends_is_not_attached_to(allowed: Plane, capsys: pytest.CaptureFixture[str]) -> None:
+    with Client(allowed.url) as client:
+        first = client.submit(spec_of("dev", 1, on_gpus=False, idle_s=1.0, code=None, env=None))
+        Gang(allowed, first.id).state("starting")
+        assert run(["dev", "--stop"]) == 0 and client.job(first.id).state == "cancelling"
+        assert run(["dev", "--stop"]) == 1
+        with on_terminal("dev") as terminal:
+            terminal.shows("is your session, and ends when")
+        assert client.job("dev").id != first.id
+
+
+def test_a_paused_session_names_the_command_that_continues_it(
+    allowed: Plane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Client(allowed.url) as client:
+        job = client.submit(spec_of("dev", 1, on_gpus=False, idle_s=1.0, code=None, env=None))
+        client.pause(job.id)
+        with pytest.raises(typer.Exit) as left:
+            dev._wait_until_running(Screen(), client, client.job(job.id))
+    assert left.value.exit_code == 1
+    assert f"{job.id} is paused. Continue it with: shardyard resume {job.id}" in capsys.readouterr().err
 
 
 def test_a_restart_of_the_control_plane_is_waited_out(

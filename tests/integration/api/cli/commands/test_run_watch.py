@@ -134,6 +134,37 @@ def test_a_sigterm_later_leaves_a_run_waiting_for_the_end_of_its_job(
     assert "Cancelling" in remarks and "Left." not in remarks and "cancelled" in printed
 
 
+@pytest.mark.parametrize(
+    ("errors_too", "number", "code"),
+    [(True, signal.SIGINT, 103), (False, signal.SIGTERM, 143)],
+    ids=["2>&1 |", "|"],
+)
+def test_a_run_whose_pipe_ends_with_it_cancels_its_job(
+    errors_too: bool, number: signal.Signals, code: int, plane: Plane, client: Client, tmp_path: Path
+) -> None:
+    """As `run job.yaml | tee log`: Ctrl-C ends tee, too. What the job prints from then on goes nowhere."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(PROGRAM))
+    with subprocess.Popen(
+        [*CLI, "run", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if errors_too else subprocess.DEVNULL,
+    ) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            gang = Gang(plane, client.job("mine").id)
+            assert process.stdout is not None
+            process.stdout.close()
+            process.send_signal(number)
+            until(lambda: client.job("mine").state == "cancelling")
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            gang.log(0, 1, "it ends")
+            gang.state("cancelled")
+            assert process.wait(PATIENCE_S) == code
+        finally:
+            process.kill()
+
+
 def test_a_run_below_nohup_goes_on_without_its_terminal(plane: Plane, client: Client, spec: str) -> None:
     with subprocess.Popen(["env", "--ignore-signal=HUP", *CLI, "run", spec]) as process:
         try:

@@ -311,7 +311,9 @@ def test_a_taken_port_is_refused_when_it_was_asked_for(folder: Path) -> None:
 
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        assert "--port" in shardyard("up", "--port", str(port), code=1).stderr
+        for command in ("up", "api"):
+            refused = shardyard(command, "--port", str(port), code=1).stderr
+            assert "choose another with --port PORT" in refused and "shardyard up" not in refused
         with listen("127.0.0.1", port) as other:
             assert other.getsockname()[1] > port
 

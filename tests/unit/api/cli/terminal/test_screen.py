@@ -89,3 +89,13 @@ def test_a_pipe_is_no_terminal_whatever_the_environment_says(
     assert not shown.out.is_terminal and not shown.err.is_terminal
     shown.link("http://127.0.0.1/?secret")
     assert "secret" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_patch_is_unchanged_but_on_a_terminal(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`git apply` takes form feeds and the ends of DOS lines as they are."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    Screen().content("-a\r\n+b\f\x1b[2J\n")
+    assert capsys.readouterr().out == ("-a\n+b[2J\n" if terminal else "-a\r\n+b\f\x1b[2J\n")
