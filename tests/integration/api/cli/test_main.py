@@ -24,12 +24,12 @@ from ..conftest import SPEC, Gang, Plane, until
 pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
 
-def shardyard(*arguments: str) -> "subprocess.Popen[str]":
+def shardyard(*arguments: str, stderr: int = subprocess.PIPE) -> "subprocess.Popen[str]":
     """The command line as a process of its own."""
     command = [sys.executable, "-m", "shardyard.api.cli", *arguments]
     # A shell starts background jobs with SIGINT ignored, and `nohup` with SIGHUP, which children inherit: these receive them all the same.
     command = ["env", "--default-signal=INT,HUP", *command]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def out(capsys: pytest.CaptureFixture[str]) -> Any:

@@ -145,11 +145,7 @@ def test_a_run_whose_pipe_ends_with_it_cancels_its_job(
     """As `run job.yaml | tee log`: Ctrl-C ends tee, too. What the job prints from then on goes nowhere."""
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(PROGRAM))
-    with subprocess.Popen(
-        [*CLI, "run", str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if errors_too else subprocess.DEVNULL,
-    ) as process:
+    with shardyard("run", str(path), stderr=subprocess.STDOUT if errors_too else subprocess.DEVNULL) as process:
         try:
             until(lambda: plane.app.state.context.hub.watched == 1)
             gang = Gang(plane, client.job("mine").id)
