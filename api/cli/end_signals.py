@@ -1,14 +1,13 @@
 """SIGTERM and SIGHUP as Ctrl-C, for a command that undoes at its end what it began: their default action ends a process at once."""
 
 import errno
-import io
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, Self, TextIO, cast
 
 import typer
 
@@ -44,7 +43,7 @@ class EndSignals:
         self._disregarded = True
         if self._output is None:
             self._output = sys.stdout, sys.stderr
-            sys.stdout, sys.stderr = _Discarding(sys.stdout), _Discarding(sys.stderr)
+            sys.stdout, sys.stderr = cast(TextIO, _Discarding(sys.stdout)), cast(TextIO, _Discarding(sys.stderr))
 
     def _receive(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:
@@ -62,20 +61,14 @@ class EndSignals:
             raise typer.Exit(128 + self._received) from None
 
 
-class _Discarding(io.TextIOBase):
-    """A stream that discards its text, once its pipe has no reader."""
+class _Discarding:
+    """A stream as it is, but that discards its text once its pipe has no reader."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
 
     def write(self, text: str) -> int:
         with self._held():
@@ -91,7 +84,7 @@ class _Discarding(io.TextIOBase):
         try:
             yield
         except BrokenPipeError:
-            discard(self.fileno())
+            discard(self._stream.fileno())
 
 
 @contextmanager

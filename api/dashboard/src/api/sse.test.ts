@@ -166,26 +166,13 @@ test("a server that is not ready is retried", async () => {
   expect(frames).toHaveLength(1);
 });
 
-test("a connection that sent only heartbeats is resumed as soon as one that sent events", async () => {
-  const beat: http.RequestListener = (_, response) => {
-    start(response);
-    response.write(": shardyard\n\n: heartbeat\n\n", () => response.destroy());
-  };
-  const url = await serve(beat, beat, beat, (_, response) => {
-    start(response);
-    response.end(END);
-  });
-  const begins = vi.spyOn(globalThis, "setTimeout");
-  closing.push(() => { begins.mockRestore(); });
-  const { done } = listen(url);
-  await done;
-  expect(begins.mock.calls.map(([, ms]) => ms).filter((ms) => [5, 10, 20].includes(ms ?? 0))).toEqual([5, 5, 5]);
-});
-
-test("a connection that breaks after the comment with which it begins is resumed more and more seldom", async () => {
+test.each([
+  ["heartbeats is resumed as soon as one that sent events", ": shardyard\n\n: heartbeat\n\n", [5, 5, 5]],
+  ["the comment with which it begins is resumed more and more seldom", ": shardyard\nretry: 1000\n\n", [5, 10, 20]],
+])("a connection that sent only %s", async (_, sent, pauses) => {
   const broken: http.RequestListener = (_, response) => {
     start(response);
-    response.write(": shardyard\nretry: 1000\n\n", () => response.destroy());
+    response.write(sent, () => response.destroy());
   };
   const url = await serve(broken, broken, broken, (_, response) => {
     start(response);
@@ -195,7 +182,7 @@ test("a connection that breaks after the comment with which it begins is resumed
   closing.push(() => { begins.mockRestore(); });
   const { done } = listen(url);
   await done;
-  expect(begins.mock.calls.map(([, ms]) => ms).filter((ms) => [5, 10, 20].includes(ms ?? 0))).toEqual([5, 10, 20]);
+  expect(begins.mock.calls.map(([, ms]) => ms).filter((ms) => [5, 10, 20].includes(ms ?? 0))).toEqual(pauses);
 });
 
 test("a refusal is raised and not retried", async () => {
